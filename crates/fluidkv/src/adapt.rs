@@ -20,7 +20,7 @@
 //!   the bandwidth (`runs-max` bounds the trigger).
 //! * **Flush trigger**: a memtable is frozen at `memtable-bytes` of log, or at its share of the
 //!   DRAM budget if that is reached first. In a small store the limit of the log is lower
-//!   (`Sizes::log_of_memtable`).
+//!   (`Sizes::memtable_log_bytes`).
 //! * No writes at all: see `migrate.rs`.
 //!
 //! Without workers nothing is measured, so that each run of a program behaves the same.
@@ -45,7 +45,7 @@ const SCALES: [u64; 3] = [200, 100, 25];
 
 /// A sample of the store's counters.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Reading {
+pub(crate) struct Sample {
     /// Total bytes of log, approximately.
     pub(crate) logged: u64,
     /// Total writes and reads, approximately.
@@ -57,7 +57,7 @@ pub(crate) struct Reading {
 
 #[derive(Default)]
 struct Means {
-    read: Option<(Instant, Reading)>,
+    read: Option<(Instant, Sample)>,
     /// Bytes compacted since the last sample that had new log.
     compacted: u64,
     write_rate: f64,
@@ -126,18 +126,18 @@ impl Governor {
 
     /// Takes a sample and renews the decisions if [`SAMPLE_INTERVAL`] has passed. Any worker may
     /// call this.
-    pub(crate) fn tick(&self, now: Instant, reading: impl FnOnce() -> Reading) {
+    pub(crate) fn tick(&self, now: Instant, sample: impl FnOnce() -> Sample) {
         let mut means = lock(&self.means);
         let elapsed = means.read.map_or(Duration::MAX, |(then, _)| now.saturating_duration_since(then));
         if elapsed < SAMPLE_INTERVAL {
             return;
         }
-        let reading = reading();
+        let sample = sample();
         if let Some((_, before)) = means.read {
-            means.renew(&before, &reading, elapsed.as_secs_f64());
+            means.renew(&before, &sample, elapsed.as_secs_f64());
         }
-        means.read = Some((now, reading));
-        let waits = reading.frozen > 1;
+        means.read = Some((now, sample));
+        let waits = sample.frozen > 1;
         let allowed = if waits { self.workers } else { (means.needed() * SPARE_WORKERS_FACTOR).ceil() as usize };
         self.allowed.store(allowed.clamp(1, self.workers.max(1)), Ordering::Relaxed);
         let scale = match (waits, means.write_share >= 0.5) {
@@ -158,7 +158,7 @@ impl Governor {
 }
 
 impl Means {
-    fn renew(&mut self, before: &Reading, now: &Reading, seconds: f64) {
+    fn renew(&mut self, before: &Sample, now: &Sample, seconds: f64) {
         let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let logged = since(now.logged, before.logged);
         renew(&mut self.write_rate, logged / seconds);
@@ -194,8 +194,8 @@ mod tests {
             governor.note_flush(100_000_000, SAMPLE_TIME, 1);
             governor.note_compaction(50_000_000, SAMPLE_TIME);
             let so_far = |count: u64| count * u64::from(second);
-            let reading = Reading { logged: so_far(logged), writes: so_far(writes), reads: so_far(reads), frozen };
-            governor.tick(start + SAMPLE_TIME * second, || reading);
+            let sample = Sample { logged: so_far(logged), writes: so_far(writes), reads: so_far(reads), frozen };
+            governor.tick(start + SAMPLE_TIME * second, || sample);
         }
         governor
     }
@@ -229,7 +229,7 @@ mod tests {
         for second in 0..40u32 {
             governor.note_compaction(50_000_000, SAMPLE_TIME);
             let logged = u64::from(second / 4) * 100_000_000;
-            governor.tick(start + SAMPLE_TIME * second, || Reading { logged, writes: logged, ..Reading::default() });
+            governor.tick(start + SAMPLE_TIME * second, || Sample { logged, writes: logged, ..Sample::default() });
         }
         let percent = governor.rates()[4];
         assert!((190..=210).contains(&percent), "{percent}: four compactions of 50 MB for each 100 MB of log");

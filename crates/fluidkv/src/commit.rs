@@ -22,9 +22,9 @@
 //! (`memtable/shared.rs`, Invariant 1), which is an order in which the writes can have happened.
 //!
 //! Invariants
-//! 1. Sequence numbers are drawn in log order, under `turn`. The active memtable also changes under
-//!    `turn`. All numbers of a memtable are therefore below all numbers of the next one, and the
-//!    durable writes are a prefix by number.
+//! 1. Sequence numbers are drawn in log order, under `append_lock`. The active memtable also
+//!    changes under `append_lock`. All numbers of a memtable are therefore below all numbers of the
+//!    next one, and the durable writes are a prefix by number.
 //! 2. `power`: only the leader publishes. The published writes are the durable ones: all numbers up
 //!    to `group.done()`. Above it only numbers of the group that is being published may be visible;
 //!    the group ends at `publishing`.
@@ -32,8 +32,8 @@
 //!    stripe is held from the read until the record is stored.
 //! 4. If a group cannot be synced, the pool is poisoned before any writer is notified. Neither this
 //!    group nor a later one is published.
-//! 5. Lock order: stripes, `turn`, the tail; `batch` is separate. A leader blocks only on `batch`,
-//!    so a thread that holds a stripe or `turn` may wait for a leader.
+//! 5. Lock order: stripes, `append_lock`, the tail; `batch` is separate. A leader blocks only on
+//!    `batch`, so a thread that holds a stripe or `append_lock` may wait for a leader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,7 @@ use lodestore_media::{MediumKind, Mutant, NvPtr, Pool};
 use crate::inner::{Counts, Inner, lock};
 use crate::locks::{Order, STRIPES};
 use crate::memtable::Memtable;
-use crate::memtable::shared::{Log, Places, Stored, What};
+use crate::memtable::shared::{Log, Positions, RecordContent, Stored};
 
 /// How often a write that reads first releases its stripe to wait for other writes in it. After
 /// that it waits with the stripe held, so that it cannot starve.
@@ -57,7 +57,7 @@ const SYNCS_PER_WINDOW_COUNT: u32 = 2;
 /// A write of a group, not yet published.
 struct Pending {
     memtable: Arc<Memtable>,
-    places: Places,
+    positions: Positions,
 }
 
 /// The work of a leader.
@@ -81,7 +81,7 @@ impl Gathered {
 pub(crate) struct SharedLog {
     /// `interval`: the writes of this time may be lost. `None`: `power`.
     window: Option<Duration>,
-    turn: Mutex<()>,
+    append_lock: Mutex<()>,
     group: Group<Gathered>,
     publishing: AtomicU64,
     /// The last number of each stripe. Changed with the stripe held.
@@ -103,7 +103,7 @@ impl SharedLog {
         };
         pool.syncs_pages().then(|| Self {
             window,
-            turn: Mutex::default(),
+            append_lock: Mutex::default(),
             group: Group::new(number),
             publishing: AtomicU64::new(number),
             last: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
@@ -120,8 +120,8 @@ impl SharedLog {
     }
 
     /// Blocks appends, for a change of the active memtable.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        lock(&self.turn)
+    pub(crate) fn append_lock(&self) -> MutexGuard<'_, ()> {
+        lock(&self.append_lock)
     }
 
     /// Returns the number of the last write in a stripe that the caller holds.
@@ -178,8 +178,8 @@ impl Log for Appending<'_> {
         self.1.group.done()
     }
 
-    fn settle(&self) -> Result<()> {
-        if self.0.pool.mutant(Mutant::SuccessorEarly) { Ok(()) } else { self.0.settle_log(self.1) }
+    fn commit_pending(&self) -> Result<()> {
+        if self.0.pool.mutant(Mutant::SuccessorEarly) { Ok(()) } else { self.0.commit_all_pending(self.1) }
     }
 }
 
@@ -193,27 +193,34 @@ impl Inner {
     /// Appends one operation on a key whose stripe is held. Its entry is published with its group,
     /// or at once with `interval`.
     pub(crate) fn apply_shared(&self, log: &SharedLog, op: &crate::entry::Op<'_>, hash: u64) -> Result<()> {
-        self.store_shared(log, What::One(op), std::iter::once(hash)).map(|_| ())
+        self.store_shared(log, RecordContent::One(op), std::iter::once(hash)).map(|_| ())
     }
 
     /// Appends a batch with the stripes of its keys held. Returns its number. `spare`: the batch
     /// frees space and may use the reserve.
     pub(crate) fn apply_batch_shared(&self, log: &SharedLog, ops: &[crate::entry::Op<'_>], spare: bool) -> Result<u64> {
-        self.store_shared(log, What::Batch(ops, spare), ops.iter().map(|op| crate::table::hash(op.key)))
+        self.store_shared(log, RecordContent::Batch(ops, spare), ops.iter().map(|op| crate::table::hash(op.key)))
     }
 
-    fn store_shared(&self, log: &SharedLog, what: What<'_, '_>, hashes: impl Iterator<Item = u64>) -> Result<u64> {
-        let turn = log.turn();
+    fn store_shared(
+        &self,
+        log: &SharedLog,
+        content: RecordContent<'_, '_>,
+        hashes: impl Iterator<Item = u64>,
+    ) -> Result<u64> {
+        let append_lock = log.append_lock();
         self.pool.check()?;
-        // The newest memtable: it changes only under `turn`.
+        // The newest memtable: it changes only under `append_lock`.
         let memtable = Arc::clone(&self.view.load().active);
-        let stored = memtable.append_shared(what, &Appending(self, log), &self.reserve)?;
-        let Stored { number, places, range, spare } = stored;
-        if let (What::Batch(_, true), Places::Batch(places), true) = (what, &places, self.separator.is_some()) {
-            memtable.apart.note_moved(places);
+        let stored = memtable.append_shared(content, &Appending(self, log), &self.reserve)?;
+        let Stored { number, positions, range, spare } = stored;
+        if let (RecordContent::Batch(_, true), Positions::Batch(positions), true) =
+            (content, &positions, self.separator.is_some())
+        {
+            memtable.separation.note_moved(positions);
         }
         let early = self.pool.mutant(Mutant::PublishedBeforeSync);
-        let mut write = Some(Pending { memtable, places });
+        let mut write = Some(Pending { memtable, positions });
         log.group.join(number, |gathered| {
             spare.into_iter().flatten().for_each(|spare| gathered.add(spare));
             gathered.add(range);
@@ -221,7 +228,7 @@ impl Inner {
                 gathered.writes.extend(write.take());
             }
         });
-        drop(turn);
+        drop(append_lock);
         hashes.for_each(|hash| log.last[Order::stripe_of(hash)].store(number, Ordering::Relaxed));
         if let Some(write) = write {
             self.publish_write(log, &write, self.order.has_snapshots())?;
@@ -236,27 +243,27 @@ impl Inner {
     }
 
     fn publish_write(&self, log: &SharedLog, write: &Pending, keep: bool) -> Result<()> {
-        match &write.places {
-            Places::One(at) => self.publish_entry(&write.memtable, *at, keep),
-            Places::Batch(places) => {
+        match &write.positions {
+            Positions::One(at) => self.publish_entry(&write.memtable, *at, keep),
+            Positions::Batch(positions) => {
                 let _batch = lock(&log.batch);
                 self.batches.fetch_add(1, Ordering::SeqCst);
-                let published = places.iter().try_for_each(|at| self.publish_entry(&write.memtable, *at, keep));
+                let published = positions.iter().try_for_each(|at| self.publish_entry(&write.memtable, *at, keep));
                 self.batches.fetch_sub(1, Ordering::SeqCst);
-                write.memtable.look();
+                write.memtable.check_dram_limit();
                 published
             }
         }
     }
 
     /// Commits a group. Returns whether it succeeded. The calling leader may hold a stripe or
-    /// `turn`.
+    /// `append_lock`.
     fn commit_group(&self, log: &SharedLog, gathered: &Gathered, last: u64) -> bool {
         let pool = &self.pool;
         if !pool.mutant(Mutant::RecordNotFlushed) {
             gathered.ranges.iter().for_each(|(at, len)| pool.flush(*at, *len));
         }
-        let is_batch = |write: &Pending| matches!(write.places, Places::Batch(_));
+        let is_batch = |write: &Pending| matches!(write.positions, Positions::Batch(_));
         let unlogged = pool.mutant(Mutant::BatchNotLogged) && gathered.writes.iter().any(is_batch);
         if !pool.mutant(Mutant::NoFenceBeforePublish) && !unlogged {
             pool.fence();
@@ -291,7 +298,7 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub(crate) fn settle_log(&self, log: &SharedLog) -> Result<()> {
+    pub(crate) fn commit_all_pending(&self, log: &SharedLog) -> Result<()> {
         self.wait_committed(log, log.group.last())
     }
 
@@ -358,9 +365,9 @@ impl Inner {
     }
 
     /// Syncs the gathered writes several times per window until the store is closed.
-    pub(crate) fn keep_window(&self) {
+    pub(crate) fn sync_windows(&self) {
         let Some((log, window)) = self.log.as_ref().and_then(|log| Some((log, log.window?))) else { return };
-        while log.pause(window) && self.settle_log(log).is_ok() {}
+        while log.pause(window) && self.commit_all_pending(log).is_ok() {}
     }
 
     /// Returns whether a thread has to sync in each window. A simulation has no clock and needs

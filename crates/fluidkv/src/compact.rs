@@ -69,10 +69,10 @@ impl Inner {
             return self.merge_stale(range, span);
         }
         if range.runs.is_empty() {
-            return self.merge_crowd(range);
+            return self.merge_small_tables(range);
         }
-        let apart = apart(range);
-        if let Some(moved) = apart.as_ref().filter(|_| !self.sizes.stable.compress) {
+        let movable = tables_to_move(range);
+        if let Some(moved) = movable.as_ref().filter(|_| !self.sizes.stable.compress) {
             let edit = Edit::Compaction {
                 range_id: range.id,
                 removed: Vec::new(),
@@ -82,9 +82,9 @@ impl Inner {
             };
             return self.publish_compaction(range, &edit, Vec::new(), &Dead::default()).map(drop);
         }
-        let lists: Vec<&Sorted> = range.runs.iter().chain(apart.is_none().then_some(&range.stable)).collect();
+        let lists: Vec<&Sorted> = range.runs.iter().chain(movable.is_none().then_some(&range.stable)).collect();
         // If the stable tables stay, no new table may span one of them.
-        let between = apart.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
+        let between = movable.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
         let mut cuts: Vec<Key> = range.cuts.iter().chain(between).cloned().collect();
         cuts.sort_unstable();
         let merged = self.merge(&lists, &cuts)?;
@@ -92,14 +92,14 @@ impl Inner {
     }
 
     /// Merges small adjacent stable tables. No data is older than theirs.
-    fn merge_crowd(&self, range: &Range) -> Result<()> {
-        let Some(span) = range.crowd(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
-        let crowd = Sorted::new(range.stable.tables[span].to_vec());
-        let merged = self.merge(&[&crowd], &range.cuts)?;
-        if merged.fresh.len() > crowd.tables.len() / 2 {
-            self.migration.crowds_stay.store(true, Ordering::Relaxed);
+    fn merge_small_tables(&self, range: &Range) -> Result<()> {
+        let Some(span) = range.small_tables(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
+        let small = Sorted::new(range.stable.tables[span].to_vec());
+        let merged = self.merge(&[&small], &range.cuts)?;
+        if merged.fresh.len() > small.tables.len() / 2 {
+            self.migration.small_merges_stopped.store(true, Ordering::Relaxed);
         }
-        Counts::add(&self.counts.crowds, 1);
+        Counts::add(&self.counts.small_merges, 1);
         self.publish_merged(range, merged)
     }
 
@@ -133,7 +133,7 @@ impl Inner {
         if let Some(now) = self.publish_compaction(range, &edit, fresh, &dead)? {
             // Runs added meanwhile are newer: their flushes have reported the values that they
             // hide.
-            self.tell_expired(&expired, &now.runs);
+            self.report_expired(&expired, &now.runs);
         }
         Ok(())
     }
@@ -149,16 +149,16 @@ impl Inner {
     ) -> Result<Option<Arc<Range>>> {
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         let mut publisher = lock(&self.publisher);
-        if !names_what_is_there(&publisher, edit) {
+        if !has_merged_tables(&publisher, edit) {
             // The range is merged again from the current view.
-            fresh.iter().for_each(|table| table.set_gone());
-            self.publish_shape(&mut publisher, None);
+            fresh.iter().for_each(|table| table.set_removed());
+            self.publish_ranges(&mut publisher, None);
             return Ok(None);
         }
         self.view.load().active.flush_ends();
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
             if !matches!(error, Error::Poisoned { .. }) {
-                fresh.iter().for_each(|table| table.set_gone());
+                fresh.iter().for_each(|table| table.set_removed());
             }
             return Err(error);
         }
@@ -180,7 +180,7 @@ impl Inner {
     pub(crate) fn join(&self, ids: (u64, u64)) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.join_ranges(&self.pool, ids, self.sizes.range)? {
-            self.publish_shape(&mut publisher, None);
+            self.publish_ranges(&mut publisher, None);
             Counts::add(&self.counts.joins, 1);
         }
         Ok(())
@@ -198,12 +198,12 @@ impl Inner {
         own: Option<u64>,
         frozen: Option<Vec<Arc<Memtable>>>,
     ) -> Result<()> {
-        let held = self.migration.hold_free(publisher.to_split());
+        let held = self.migration.hold_idle_ranges(publisher.ranges_to_split());
         let mine = held.iter().copied().chain(own).collect();
         let (made, outcome) = publisher.split_ranges(&self.pool, mine);
-        self.publish_shape(publisher, frozen);
+        self.publish_ranges(publisher, frozen);
         // After the view is published: the next holder of such a range sees its current state.
-        self.migration.let_go(&held);
+        self.migration.release_ranges(&held);
         Counts::add(&self.counts.splits, made as u64);
         match outcome {
             // A range that stays large is harmless. The split is retried after the next change.
@@ -221,8 +221,11 @@ impl Inner {
     pub(crate) fn halve_largest(&self) -> Result<bool> {
         let mut publisher = lock(&self.publisher);
         let Some((id, cut)) = publisher.halves_of_largest(&self.pool, self.sizes.range) else { return Ok(false) };
-        let held =
-            if self.migration.is_flushing() { Vec::new() } else { self.migration.hold_free(std::iter::once(id)) };
+        let held = if self.migration.is_flushing() {
+            Vec::new()
+        } else {
+            self.migration.hold_idle_ranges(std::iter::once(id))
+        };
         if held.is_empty() {
             return Ok(false);
         }
@@ -234,8 +237,8 @@ impl Inner {
             // compacted.
             publisher.set_cuts(id, before);
         }
-        self.publish_shape(&mut publisher, None);
-        self.migration.let_go(&held);
+        self.publish_ranges(&mut publisher, None);
+        self.migration.release_ranges(&held);
         Counts::add(&self.counts.splits, made as u64);
         match outcome {
             Ok(()) | Err(Error::Full { .. }) => Ok(made > 0),
@@ -245,7 +248,7 @@ impl Inner {
 
     /// Publishes a view of the publisher's ranges with these frozen memtables, or with the current
     /// ones if `None`.
-    fn publish_shape(&self, publisher: &mut Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
+    fn publish_ranges(&self, publisher: &mut Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
         let view = self.view.load_full();
         let frozen = frozen.unwrap_or_else(|| view.frozen.clone());
         publish(&self.view, publisher, Arc::clone(&view.active), frozen);
@@ -273,7 +276,7 @@ impl Inner {
 }
 
 /// Returns whether the range of a compaction still has the merged tables.
-fn names_what_is_there(publisher: &Publisher, edit: &Edit) -> bool {
+fn has_merged_tables(publisher: &Publisher, edit: &Edit) -> bool {
     match edit {
         Edit::Compaction { range_id, removed, moved, .. } => {
             publisher.has_tables(*range_id, removed.iter().chain(moved))
@@ -284,18 +287,18 @@ fn names_what_is_there(publisher: &Publisher, edit: &Edit) -> bool {
 
 /// Returns the tables of all runs if they overlap neither each other nor stable tables, and have no
 /// tombstones. The stable tables can then stay.
-fn apart(range: &Range) -> Option<Vec<u64>> {
+fn tables_to_move(range: &Range) -> Option<Vec<u64>> {
     let mut all: Vec<&Arc<TableHandle>> = range.sorted().flat_map(|sorted| &sorted.tables).collect();
     all.sort_unstable_by(|a, b| a.descriptor.min.cmp(&b.descriptor.min));
-    let apart = all.windows(2).all(|pair| pair[0].descriptor.max < pair[1].descriptor.min);
+    let disjoint = all.windows(2).all(|pair| pair[0].descriptor.max < pair[1].descriptor.min);
     let runs = || range.runs.iter().flat_map(|run| &run.tables);
-    let ends_here = runs().any(|table| table.descriptor.tombstones > 0);
-    (apart && !ends_here).then(|| runs().map(|table| table.descriptor.identity).collect())
+    let has_tombstones = runs().any(|table| table.descriptor.tombstones > 0);
+    (disjoint && !has_tombstones).then(|| runs().map(|table| table.descriptor.identity).collect())
 }
 
 /// Returns the adjacent small tables to merge, given the sizes of all adjacent tables: the smallest
 /// ones first.
-pub(crate) fn crowd_of(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
+pub(crate) fn find_small_tables(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
     let least = sizes.iter().copied().min()?;
     let limits = std::iter::successors(Some(table_bytes / 2), |limit| {
         (*limit / MERGE_GROWTH_FACTOR >= least).then(|| limit / MERGE_GROWTH_FACTOR)
@@ -317,26 +320,26 @@ pub(crate) fn crowd_of(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::crowd_of;
+    use super::find_small_tables;
 
     const FULL_TABLE_BYTES: u64 = 1 << 18;
 
     #[test]
     fn small_neighbours_are_merged_and_others_stay() {
-        assert_eq!(crowd_of(&[], FULL_TABLE_BYTES), None);
-        assert_eq!(crowd_of(&[FULL_TABLE_BYTES; 100], FULL_TABLE_BYTES), None, "full ones");
-        assert_eq!(crowd_of(&[1000; 7], FULL_TABLE_BYTES), None, "too few");
-        assert_eq!(crowd_of(&[1000; 8], FULL_TABLE_BYTES), Some(0..8));
+        assert_eq!(find_small_tables(&[], FULL_TABLE_BYTES), None);
+        assert_eq!(find_small_tables(&[FULL_TABLE_BYTES; 100], FULL_TABLE_BYTES), None, "full ones");
+        assert_eq!(find_small_tables(&[1000; 7], FULL_TABLE_BYTES), None, "too few");
+        assert_eq!(find_small_tables(&[1000; 8], FULL_TABLE_BYTES), Some(0..8));
         let mut mixed = vec![FULL_TABLE_BYTES; 3];
         mixed.extend([1000; 9]);
         mixed.push(FULL_TABLE_BYTES);
         mixed.extend([40_000; 20]);
-        assert_eq!(crowd_of(&mixed, FULL_TABLE_BYTES), Some(3..12), "the smallest first");
+        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(3..12), "the smallest first");
         mixed.drain(3..12);
-        assert_eq!(crowd_of(&mixed, FULL_TABLE_BYTES), Some(4..24));
+        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(4..24));
         let alternate: Vec<u64> =
             (0..100).map(|number| if number % 2 == 0 { FULL_TABLE_BYTES } else { 1000 }).collect();
-        assert_eq!(crowd_of(&alternate, FULL_TABLE_BYTES), None, "what has full neighbours");
+        assert_eq!(find_small_tables(&alternate, FULL_TABLE_BYTES), None, "what has full neighbours");
     }
 
     /// Keys in ascending order, one table of `small` bytes per flush: bounds the rewritten bytes
@@ -348,7 +351,7 @@ mod tests {
             let flushes = 64 * FULL_TABLE_BYTES / small;
             for _ in 0..flushes {
                 sizes.push(small);
-                while let Some(span) = crowd_of(&sizes, FULL_TABLE_BYTES) {
+                while let Some(span) = find_small_tables(&sizes, FULL_TABLE_BYTES) {
                     let bytes: u64 = sizes[span.clone()].iter().sum();
                     rewritten += bytes;
                     let full = std::iter::repeat_n(FULL_TABLE_BYTES, (bytes / FULL_TABLE_BYTES) as usize);

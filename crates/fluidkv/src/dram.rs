@@ -92,7 +92,7 @@ impl Drop for Building<'_> {
 pub(crate) struct Dram {
     pub(crate) budget: u64,
     /// Maximum DRAM of background work.
-    working: u64,
+    background: u64,
     /// DRAM of table handles.
     pub(crate) tables: Arc<Gauge>,
     /// DRAM of tables that are being built.
@@ -100,24 +100,24 @@ pub(crate) struct Dram {
     /// Every memtable that is still held.
     memtables: Mutex<Vec<Weak<Memtable>>>,
     /// DRAM in use when too little was left for writes; 0: writes are admitted.
-    tight: AtomicU64,
+    refused_at: AtomicU64,
 }
 
 /// Returns the least budget, given the DRAM of the pool and of background work.
-pub(crate) fn least_budget(beside: u64) -> u64 {
-    beside + MEMTABLES_MAX * MEMTABLE_DRAM_MIN
+pub(crate) fn budget_min(others: u64) -> u64 {
+    others + MEMTABLES_MAX * MEMTABLE_DRAM_MIN
 }
 
 /// Returns the DRAM at which a memtable is frozen, given the DRAM of everything else.
-pub(crate) fn share(budget: u64, beside: u64) -> u64 {
-    let share = (budget.saturating_sub(beside) * 3 / 4 / MEMTABLES_MAX).max(MEMTABLE_DRAM_MIN);
+pub(crate) fn memtable_limit(budget: u64, others: u64) -> u64 {
+    let share = (budget.saturating_sub(others) * 3 / 4 / MEMTABLES_MAX).max(MEMTABLE_DRAM_MIN);
     share - FREEZE_MARGIN_BYTES.min(share / 4)
 }
 
 impl Dram {
-    pub(crate) fn new(budget: u64, working: u64, tables: &Arc<Gauge>) -> Self {
+    pub(crate) fn new(budget: u64, background: u64, tables: &Arc<Gauge>) -> Self {
         let (tables, memtables) = (Arc::clone(tables), Mutex::default());
-        Self { budget, working, tables, built: Gauge::default(), memtables, tight: AtomicU64::new(0) }
+        Self { budget, background, tables, built: Gauge::default(), memtables, refused_at: AtomicU64::new(0) }
     }
 
     /// Adds a memtable to the account.
@@ -136,15 +136,16 @@ impl Dram {
     }
 
     /// Returns the DRAM left, given the DRAM in use and the maximum of background work.
-    fn left(&self, beside: u64, working: u64) -> u64 {
-        self.budget.saturating_sub(beside + working)
+    fn remaining(&self, others: u64, background: u64) -> u64 {
+        self.budget.saturating_sub(others + background)
     }
 
     /// Records whether writes are admitted, given the DRAM of all but memtables that will be
     /// flushed.
-    fn note(&self, beside: u64, working: u64) {
-        let tight = if self.left(beside, working) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN { beside } else { 0 };
-        self.tight.store(tight, Ordering::Relaxed);
+    fn update_admission(&self, others: u64, background: u64) {
+        let refused_at =
+            if self.remaining(others, background) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN { others } else { 0 };
+        self.refused_at.store(refused_at, Ordering::Relaxed);
     }
 }
 
@@ -154,12 +155,12 @@ impl Inner {
         let publisher = lock(&self.publisher).dram_bytes();
         let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
         let fixed = self.order.dram_bytes() + log + ValueLog::fixed_dram_bytes() + size_of::<Self>() as u64;
-        (fixed + self.beside_memtables(publisher) + self.dram.built.bytes() + self.dram.memtables(), fixed)
+        (fixed + self.bytes_except_memtables(publisher) + self.dram.built.bytes() + self.dram.memtables(), fixed)
     }
 
     /// Returns the DRAM of everything that grows, except memtables and tables being built.
     /// `publisher`: DRAM of the publisher.
-    fn beside_memtables(&self, publisher: u64) -> u64 {
+    fn bytes_except_memtables(&self, publisher: u64) -> u64 {
         let pool = pool_dram(&self.pool);
         publisher + self.dram.tables.bytes() + self.view.load().ranges.dram_bytes() + self.values.dram_bytes() + pool
     }
@@ -167,34 +168,34 @@ impl Inner {
     /// Returns the DRAM that counts against the budget, without the memtables in the view, which
     /// will be flushed, and the DRAM of these memtables. The first number includes the handles of
     /// the tables that these memtables will become.
-    fn beside(&self, publisher: u64) -> (u64, u64) {
+    fn bytes_outside_view(&self, publisher: u64) -> (u64, u64) {
         let view = self.view.load();
         let in_view: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
         let log = view.memtables().map(|memtable| memtable.log_bytes()).sum();
         let held = self.dram.memtables().saturating_sub(in_view);
-        (self.beside_memtables(publisher) + held + self.sizes.handles(log), in_view)
+        (self.bytes_except_memtables(publisher) + held + self.sizes.handle_bytes(log), in_view)
     }
 
     /// Returns the maximum DRAM of background work. A range that grows faster than it is compacted
     /// has more tables than a range of the usual length. During its compaction they exist twice.
-    fn working(&self) -> u64 {
-        let largest = self.sizes.handles(self.reserve.largest_range());
-        self.dram.working + largest.saturating_sub(self.sizes.handles(2 * self.sizes.range))
+    fn background_bytes(&self) -> u64 {
+        let largest = self.sizes.handle_bytes(self.reserve.largest_range());
+        self.dram.background + largest.saturating_sub(self.sizes.handle_bytes(2 * self.sizes.range))
     }
 
     /// Returns the share of the next memtable: see the module. The caller holds the publisher.
     pub(crate) fn memtable_share(&self, publisher: &Publisher) -> u64 {
-        let (beside, in_view) = self.beside(publisher.dram_bytes());
-        let working = self.working();
-        self.dram.note(beside, working);
+        let (others, in_view) = self.bytes_outside_view(publisher.dram_bytes());
+        let background = self.background_bytes();
+        self.dram.update_admission(others, background);
         let kept = if self.order.has_snapshots() { in_view } else { 0 };
-        share(self.dram.budget, beside + kept + working)
+        memtable_limit(self.dram.budget, others + kept + background)
     }
 
     /// Records whether writes are admitted. The caller holds no lock.
     pub(crate) fn note_dram(&self) {
         let publisher = lock(&self.publisher).dram_bytes();
-        self.dram.note(self.beside(publisher).0, self.working());
+        self.dram.update_admission(self.bytes_outside_view(publisher).0, self.background_bytes());
     }
 
     /// Refuses a write that is not a delete if too little DRAM is left for it.
@@ -203,7 +204,7 @@ impl Inner {
     /// [`Error::DramBudget`].
     #[inline]
     pub(crate) fn check_dram(&self) -> Result<()> {
-        match self.dram.tight.load(Ordering::Relaxed) {
+        match self.dram.refused_at.load(Ordering::Relaxed) {
             0 => Ok(()),
             used => Err(Error::DramBudget { used: used.max(self.dram.budget), budget: self.dram.budget }),
         }
@@ -219,7 +220,7 @@ impl Inner {
     }
 
     /// Freezes the active memtable if a batch would exceed its limit. The caller holds no lock.
-    pub(crate) fn make_way(&self, ops: usize) {
+    pub(crate) fn freeze_before_batch(&self, ops: usize) {
         let (generation, over) = {
             let active = &self.view.load().active;
             (active.generation, !active.is_empty() && !active.has_dram(ops as u64 * BATCH_OPERATION_BYTES))
@@ -237,13 +238,13 @@ impl Inner {
     pub(crate) fn check_snapshot_dram(&self) -> Result<()> {
         let is_scarce = || {
             let publisher = lock(&self.publisher).dram_bytes();
-            let (beside, in_view) = self.beside(publisher);
-            self.dram.left(beside + in_view, self.working()) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN
+            let (others, in_view) = self.bytes_outside_view(publisher);
+            self.dram.remaining(others + in_view, self.background_bytes()) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN
         };
         if !is_scarce() {
             return Ok(());
         }
-        self.settle(Due::Needed, crate::migrate::RECLAIM_TIMEOUT)?;
+        self.run_all_due(Due::Needed, crate::migrate::RECLAIM_TIMEOUT)?;
         if is_scarce() {
             Err(Error::DramBudget { used: self.dram().0.max(self.dram.budget), budget: self.dram.budget })
         } else {

@@ -44,10 +44,10 @@ fn stale_from(table: &Arc<TableHandle>) -> Result<u64> {
         expiring.extend(pair.known.expiry().map(|expiry| (expiry, bytes)));
     }
     expiring.sort_unstable();
-    let mut gone = 0;
+    let mut expired_bytes = 0;
     let enough = expiring.into_iter().find(|(_, bytes)| {
-        gone += bytes;
-        gone >= all.div_ceil(EXPIRED_SHARE_DIVISOR)
+        expired_bytes += bytes;
+        expired_bytes >= all.div_ceil(EXPIRED_SHARE_DIVISOR)
     });
     Ok(enough.map_or(NEVER_STALE_MILLIS, |(expiry, _)| expiry))
 }
@@ -91,12 +91,12 @@ impl Inner {
     /// whether there were such tables. Examines each table once.
     ///
     /// # Errors
-    /// Same as [`Inner::settle`], except [`Error::Full`].
+    /// Same as [`Inner::run_all_due`], except [`Error::Full`].
     pub(crate) fn merge_expired(&self) -> Result<bool> {
         if self.pool.is_telling() || !self.find_stale(RECLAIM_TIMEOUT) {
             return Ok(false);
         }
-        match self.settle(Due::Scarce, RECLAIM_TIMEOUT) {
+        match self.run_all_due(Due::Scarce, RECLAIM_TIMEOUT) {
             Ok(_) | Err(Error::Full { .. }) => Ok(true),
             Err(other) => Err(other),
         }
@@ -109,7 +109,7 @@ impl Inner {
     pub(crate) fn merge_stale(&self, range: &Range, span: Span<usize>) -> Result<()> {
         let stale = Sorted::new(range.stable.tables[span].to_vec());
         let merged = self.merge(&[&stale], &range.cuts)?;
-        Counts::add(&self.counts.stale, 1);
+        Counts::add(&self.counts.expired_merges, 1);
         self.publish_merged(range, merged)
     }
 }

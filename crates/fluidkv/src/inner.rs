@@ -11,7 +11,7 @@ use lodestore_media::{Guard, OpenState, Pool, Quiet, slots_used};
 use crate::commit::SharedLog;
 use crate::dram::{Dram, TABLE_BUILD_FACTOR, TABLE_HANDLE_BYTES};
 use crate::locks::Order;
-use crate::memtable::{Make, Memtable, TAIL_COUNT};
+use crate::memtable::{Memtable, MemtableOptions, TAIL_COUNT};
 use crate::migrate::Migration;
 use crate::options::FluidOptions;
 use crate::output::Identities;
@@ -96,31 +96,37 @@ impl Sizes {
 impl Sizes {
     /// Returns the parameters of a memtable of this generation. Its writes have numbers above
     /// `base`. `limits`: bytes of log, and of DRAM.
-    pub(crate) fn make(&self, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Make {
+    pub(crate) fn memtable_options(
+        &self,
+        generation: u64,
+        base: u64,
+        seed: u64,
+        limits: (u64, u64),
+    ) -> MemtableOptions {
         // A memtable is full when its segments reach its log limit, however little is written in
         // them. Each thread has several segments.
         let quarter = (limits.0 / 4).max(1 << 10);
         let each = (quarter / slots_used().clamp(1, TAIL_COUNT) as u64).max(THREAD_SEGMENT_BYTES_MIN);
         let segment_bytes = self.segment.min(quarter).min(each);
-        Make { generation, base, segment_bytes, limits, seed, reads: self.reads }
+        MemtableOptions { generation, base, segment_bytes, limits, seed, reads: self.reads }
     }
 
     /// Returns the bytes of log of the next memtable, given the bytes of the tables. Compactions
     /// follow the ratio of buffered to stable bytes (`migrate.rs`). As long as several memtables
     /// are needed to trigger one, the size of a memtable costs no extra writes. The index of a
     /// small memtable also stays in the processor's cache.
-    pub(crate) fn log_of_memtable(&self, tables: u64) -> u64 {
+    pub(crate) fn memtable_log_bytes(&self, tables: u64) -> u64 {
         self.memtable.min((tables / MEMTABLE_LOG_DIVISOR).max(SMALL_MEMTABLE_LOG_BYTES))
     }
 
     /// Returns the maximum DRAM of background work with this many workers. Each needs a table being
     /// built, and the handles of a range's new tables in addition to its old ones.
-    pub(crate) fn working(&self, workers: usize) -> u64 {
-        (TABLE_BUILD_FACTOR * self.table.table_bytes as u64 + self.handles(2 * self.range)) * workers.max(1) as u64
+    pub(crate) fn background_dram(&self, workers: usize) -> u64 {
+        (TABLE_BUILD_FACTOR * self.table.table_bytes as u64 + self.handle_bytes(2 * self.range)) * workers.max(1) as u64
     }
 
     /// Returns the DRAM of the handles of tables with this many bytes together.
-    pub(crate) fn handles(&self, bytes: u64) -> u64 {
+    pub(crate) fn handle_bytes(&self, bytes: u64) -> u64 {
         (bytes / self.table.table_bytes as u64 + 1) * TABLE_HANDLE_BYTES
     }
 }
@@ -140,13 +146,13 @@ pub(crate) struct Counts {
     pub(crate) splits: AtomicU64,
     pub(crate) joins: AtomicU64,
     /// Merges of small adjacent tables.
-    pub(crate) crowds: AtomicU64,
+    pub(crate) small_merges: AtomicU64,
     /// Merges of tables with many expired pairs.
-    pub(crate) stale: AtomicU64,
-    pub(crate) slowed: AtomicU64,
-    pub(crate) slowed_ns: AtomicU64,
-    pub(crate) stopped: AtomicU64,
-    pub(crate) stopped_ns: AtomicU64,
+    pub(crate) expired_merges: AtomicU64,
+    pub(crate) throttled: AtomicU64,
+    pub(crate) throttled_ns: AtomicU64,
+    pub(crate) stalled: AtomicU64,
+    pub(crate) stalled_ns: AtomicU64,
     pub(crate) reclaimed: AtomicU64,
     /// Groups of writes that became durable together.
     pub(crate) commits: AtomicU64,
@@ -170,7 +176,7 @@ pub(crate) enum Rotation {
 
 /// A write in progress. While it lives, `close` waits. Its events are reported after it ends, when
 /// its locks are free.
-pub(crate) struct Write<'a> {
+pub(crate) struct WriteGuard<'a> {
     _guard: Guard<'a>,
     _quiet: Quiet,
 }
@@ -199,7 +205,7 @@ pub(crate) struct Inner {
     /// Keeps values outside the tables, if set.
     pub(crate) separator: Option<Arc<dyn Separator>>,
     /// Held while the separator is informed of dead values.
-    pub(crate) telling: Mutex<()>,
+    pub(crate) death_reports: Mutex<()>,
     /// Batches whose entries are being added to the index.
     pub(crate) batches: AtomicU64,
     /// The share of absent keys among looked-up keys (`read.rs`).
@@ -222,22 +228,22 @@ impl Inner {
 
     /// Begins a write.
     #[inline]
-    pub(crate) fn enter_write(&self) -> Result<Write<'_>> {
-        let write = Write { _guard: self.enter()?, _quiet: Quiet::begin() };
+    pub(crate) fn enter_write(&self) -> Result<WriteGuard<'_>> {
+        let write = WriteGuard { _guard: self.enter()?, _quiet: Quiet::begin() };
         self.pool.check()?;
         Ok(write)
     }
 
     /// Reports an event to the owner's event sink, after the thread's current operation.
-    pub(crate) fn tell(&self, event: &Event) {
+    pub(crate) fn report(&self, event: &Event) {
         self.pool.tell(event);
     }
 
     /// Creates a memtable for writes, newer than all others.
     fn new_memtable(&self, generation: u64, publisher: &Publisher) -> Arc<Memtable> {
-        let limits = (self.sizes.log_of_memtable(publisher.table_bytes()), self.memtable_share(publisher));
-        let make = self.sizes.make(generation, self.order.last(), self.seed, limits);
-        let memtable = Arc::new(Memtable::new(&self.pool, &make));
+        let limits = (self.sizes.memtable_log_bytes(publisher.table_bytes()), self.memtable_share(publisher));
+        let options = self.sizes.memtable_options(generation, self.order.last(), self.seed, limits);
+        let memtable = Arc::new(Memtable::new(&self.pool, &options));
         self.dram.add(&memtable);
         memtable
     }
@@ -261,10 +267,10 @@ impl Inner {
         Counts::add(&self.counts.logged_bytes, view.active.log_bytes());
         let count = frozen.len();
         // An append goes to the active memtable, never to an older one.
-        let turn = self.log.as_ref().map(SharedLog::turn);
+        let append_lock = self.log.as_ref().map(SharedLog::append_lock);
         let fresh = self.new_memtable(generation + 1, &publisher);
         publish(&self.view, &mut publisher, fresh, frozen);
-        drop(turn);
+        drop(append_lock);
         view.active.flush_ends();
         self.migration.set_frozen(count);
         Rotation::Done
@@ -295,10 +301,10 @@ mod tests {
     #[test]
     fn a_memtable_takes_as_much_log_as_the_tables_make_it_worth() {
         let sizes = Sizes::of(&FluidOptions::default(), 64 << 30);
-        let of = |mib: u64| sizes.log_of_memtable(mib * MIB) / MIB;
+        let of = |mib: u64| sizes.memtable_log_bytes(mib * MIB) / MIB;
         assert_eq!([0, 64, 128, 256, 512, 1 << 20].map(of), [16, 16, 16, 32, 64, 64]);
         let small = Sizes::of(&FluidOptions { memtable_bytes: MIB, ..FluidOptions::default() }, 64 << 30);
-        assert_eq!([0, 1 << 20].map(|mib| small.log_of_memtable(mib * MIB)), [MIB; 2]);
+        assert_eq!([0, 1 << 20].map(|mib| small.memtable_log_bytes(mib * MIB)), [MIB; 2]);
     }
 
     /// Regression: segments sized for a large memtable filled a small one at its first put. The
@@ -308,10 +314,10 @@ mod tests {
         let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };
         let sizes = Sizes::of(&long, 64 << 30);
         for limit in [MIB, 16 * MIB, 1 << 30] {
-            let made = sizes.make(1, 0, 0, (limit, 1 << 30)).segment_bytes;
+            let made = sizes.memtable_options(1, 0, 0, (limit, 1 << 30)).segment_bytes;
             assert!(made <= limit / 4 && made >= (limit / 4).min(THREAD_SEGMENT_BYTES_MIN), "{made} of {limit}");
         }
         let usual = Sizes::of(&FluidOptions::default(), 64 << 30);
-        assert_eq!(usual.make(1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);
+        assert_eq!(usual.memtable_options(1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);
     }
 }

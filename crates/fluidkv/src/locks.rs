@@ -90,7 +90,7 @@ impl Order {
     }
 
     /// Locks all stripes.
-    pub(crate) fn lock_every(&self) -> Vec<MutexGuard<'_, ()>> {
+    pub(crate) fn lock_all_stripes(&self) -> Vec<MutexGuard<'_, ()>> {
         self.stripes.iter().map(lock).collect()
     }
 
@@ -101,7 +101,7 @@ impl Order {
     }
 
     /// Records a number that was assigned before this process.
-    pub(crate) fn raise(&self, number: u64) {
+    pub(crate) fn raise_last(&self, number: u64) {
         self.last.0.fetch_max(number, Ordering::Relaxed);
     }
 
@@ -146,7 +146,7 @@ impl Order {
     }
 
     /// Adds a holder of a number that is already held.
-    pub(crate) fn again(&self) {
+    pub(crate) fn add_holder(&self) {
         let before = self.snapshots.0.fetch_add(1, Ordering::SeqCst);
         assert!(before > 0, "a snapshot that began");
     }

@@ -37,7 +37,7 @@ use lodestore_contract::Result;
 use lodestore_index::BPlusTree;
 use lodestore_media::{NvPtr, Pool};
 
-use self::apart::Apart;
+use self::apart::SeparationState;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::lookup::visits;
 pub(crate) use self::records::{Records, damaged};
@@ -85,7 +85,7 @@ struct Segment {
     is_counted: bool,
     /// The next record after this offset flushes the data that says that the records before it were
     /// durable.
-    settle_at: u64,
+    protect_at: u64,
     /// The number of the next segment of this log.
     next: u32,
     frame: Option<Frame>,
@@ -102,7 +102,7 @@ pub(crate) struct Written {
 }
 
 /// The parameters of a new memtable.
-pub(crate) struct Make {
+pub(crate) struct MemtableOptions {
     pub(crate) generation: u64,
     /// The highest number assigned before it: its writes have higher numbers.
     pub(crate) base: u64,
@@ -145,7 +145,7 @@ pub(crate) struct Memtable {
     older_count: AtomicU64,
     dead: Mutex<Dead>,
     /// State for a separator.
-    pub(crate) apart: Apart,
+    pub(crate) separation: SeparationState,
     flushed: AtomicBool,
 }
 
@@ -155,40 +155,41 @@ impl Memtable {
         self.limits.0
     }
 
-    pub(crate) fn new(pool: &Arc<Pool>, make: &Make) -> Self {
+    pub(crate) fn new(pool: &Arc<Pool>, options: &MemtableOptions) -> Self {
         let is_shared = pool.syncs_pages();
         // A shared log is synced at the end of each segment.
-        let most = (make.limits.0 / SHARED_SEGMENT_COUNT).max(make.segment_bytes);
-        let wanted = if is_shared { most.min(SHARED_SEGMENT_FACTOR * make.segment_bytes) } else { make.segment_bytes };
+        let most = (options.limits.0 / SHARED_SEGMENT_COUNT).max(options.segment_bytes);
+        let wanted =
+            if is_shared { most.min(SHARED_SEGMENT_FACTOR * options.segment_bytes) } else { options.segment_bytes };
         Self {
             is_shared,
-            generation: make.generation,
-            tree: BPlusTree::with_chunks((make.limits.1 / INDEX_GROWTH_DIVISOR) as usize),
+            generation: options.generation,
+            tree: BPlusTree::with_chunks((options.limits.1 / INDEX_GROWTH_DIVISOR) as usize),
             // At most an eighth of the memtable's DRAM.
-            keys: KeyFilter::new(make.limits.0.min(2 * make.limits.1)),
+            keys: KeyFilter::new(options.limits.0.min(2 * options.limits.1)),
             pool: Arc::clone(pool),
-            base: make.base,
-            segment_bytes: wanted.min(LOG_PER_DRAM_FACTOR * make.limits.1),
-            seed: make.seed,
+            base: options.base,
+            segment_bytes: wanted.min(LOG_PER_DRAM_FACTOR * options.limits.1),
+            seed: options.seed,
             replayed: false,
             tails: (0..if is_shared { 1 } else { TAIL_COUNT }).map(|_| Tail::default()).collect(),
             segments: ArcSwap::default(),
-            reads: make.reads,
+            reads: options.reads,
             durable_segments: Mutex::new(0),
             log_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            limits: make.limits,
+            limits: options.limits,
             older: Default::default(),
             older_count: AtomicU64::new(0),
             dead: Mutex::default(),
-            apart: Apart::default(),
+            separation: SeparationState::default(),
             flushed: AtomicBool::new(false),
         }
     }
 
     /// Creates a memtable for the replay of these segments.
-    pub(crate) fn replayed(pool: &Arc<Pool>, make: &Make, mut segments: Vec<Written>) -> Self {
-        let mut this = Self::new(pool, make);
+    pub(crate) fn replayed(pool: &Arc<Pool>, options: &MemtableOptions, mut segments: Vec<Written>) -> Self {
+        let mut this = Self::new(pool, options);
         this.replayed = true;
         this.log_bytes = AtomicU64::new(segments.iter().map(|segment| segment.capacity).sum());
         segments.sort_unstable_by_key(|segment| segment.at.raw());
@@ -210,7 +211,7 @@ impl Memtable {
 
     /// Marks the memtable as full if its DRAM is used up.
     #[cold]
-    pub(crate) fn look(&self) {
+    pub(crate) fn check_dram_limit(&self) {
         if !self.has_dram(0) {
             self.full.store(true, Ordering::Relaxed);
         }
@@ -218,9 +219,9 @@ impl Memtable {
 
     /// Checks the DRAM if the end of a log has passed a multiple of `DRAM_CHECK_LOG_BYTES` bytes.
     #[inline]
-    fn look_behind(&self, before: u64, end: u64) {
+    fn check_dram_after(&self, before: u64, end: u64) {
         if before / DRAM_CHECK_LOG_BYTES != end / DRAM_CHECK_LOG_BYTES {
-            self.look();
+            self.check_dram_limit();
         }
     }
 
@@ -234,13 +235,13 @@ impl Memtable {
     /// may need the replaced version.
     #[inline]
     pub(crate) fn publish(&self, key: &[u8], hash: u64, at: u64, keep: bool) -> Option<u64> {
-        self.publish_behind(key, hash, (at, keep), || Ok::<_, Infallible>(())).unwrap_or_else(|never| match never {})
+        self.publish_after(key, hash, (at, keep), || Ok::<_, Infallible>(())).unwrap_or_else(|never| match never {})
     }
 
     /// Like [`Self::publish`], after a call of `before`, which runs while the index's memory is
     /// fetched.
     #[inline]
-    fn publish_behind<E>(
+    fn publish_after<E>(
         &self,
         key: &[u8],
         hash: u64,
@@ -249,7 +250,7 @@ impl Memtable {
     ) -> Result<Option<u64>, E> {
         let records = Records(&self.pool);
         if keep && let Some(old) = self.tree.get(&records, key) {
-            lock(&self.older[Self::part_of(at)]).insert(at, old);
+            lock(&self.older[Self::older_map_of(at)]).insert(at, old);
             self.older_count.fetch_add(1, Ordering::Relaxed);
         }
         self.tree.insert_after(&records, (key, at), || {
@@ -269,7 +270,7 @@ impl Memtable {
         lock(&self.dead).clone()
     }
 
-    fn part_of(at: u64) -> usize {
+    fn older_map_of(at: u64) -> usize {
         (at >> 3) as usize % OLDER_MAP_COUNT
     }
 
@@ -296,7 +297,7 @@ impl Memtable {
         let fixed = size_of::<Self>() + size_of_val(&*self.tails);
         (fixed + self.keys.dram_bytes() + self.tree.dram_bytes()) as u64
             + self.older_count.load(Ordering::Relaxed) * OLDER_BYTES
-            + self.apart.dram_bytes()
+            + self.separation.dram_bytes()
     }
 
     /// Records that its tables are durable and in the manifest: the last holder frees its logs.
@@ -305,7 +306,7 @@ impl Memtable {
     }
 
     /// Overwrites its logs: a planted fault.
-    pub(crate) fn spoil(&self) {
+    pub(crate) fn overwrite_logs(&self) {
         for segment in self.segments.load().iter() {
             self.pool.zero(segment.at, segment.capacity as usize);
             self.pool.flush(segment.at, segment.capacity as usize);

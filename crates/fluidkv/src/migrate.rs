@@ -61,8 +61,8 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
-use crate::adapt::{Governor, Reading};
-use crate::failures::{Failures, Trouble};
+use crate::adapt::{Governor, Sample};
+use crate::failures::{Failure, Failures};
 use crate::inner::{Inner, MEMTABLES_MAX, Rotation, lock};
 use crate::pace::Pace;
 use refusal::Refusal;
@@ -89,11 +89,11 @@ struct Busy {
     collecting: bool,
     failures: Failures,
     /// Space is scarce: one task runs at a time.
-    alone: bool,
+    serial: bool,
     /// The task that was started last has been the only one since.
     is_only: bool,
     /// The task that ended last succeeded.
-    made_room: bool,
+    has_succeeded: bool,
     /// Grows with each event that may make a task due.
     changes: u64,
 }
@@ -106,17 +106,17 @@ impl Busy {
 
     /// Returns whether a range may be compacted or joined: no thread works on it, and it has no
     /// failure.
-    fn may_take(&self, range: u64) -> bool {
+    fn can_start(&self, range: u64) -> bool {
         !self.ranges.contains(&range) && !self.failures.has_range(range)
     }
 
     /// Returns the outcome of a task, to be recorded. Returns `None` if the task lacked space while
     /// others ran: it is retried alone.
-    fn ended(&mut self, outcome: Result<()>) -> Option<Result<()>> {
+    fn record_outcome(&mut self, outcome: Result<()>) -> Option<Result<()>> {
         let was_only = std::mem::take(&mut self.is_only);
-        self.made_room = outcome.is_ok();
+        self.has_succeeded = outcome.is_ok();
         if !was_only && matches!(outcome, Err(Error::Full { .. })) {
-            self.alone = true;
+            self.serial = true;
             return None;
         }
         Some(outcome)
@@ -133,7 +133,7 @@ pub(crate) struct Migration {
     pub(crate) governor: Governor,
     /// A merge of small tables left more than half as many: the store's items are too large for
     /// fewer tables, or space is scarce. No such merge runs until the next open.
-    pub(crate) crowds_stay: AtomicBool,
+    pub(crate) small_merges_stopped: AtomicBool,
     /// The last attempt to free space, if it freed none.
     refusal: Mutex<Option<Arc<Refusal>>>,
 }
@@ -160,7 +160,7 @@ impl Migration {
             pace: Pace::new(),
             seen: Mutex::new(None),
             governor: Governor::new(workers),
-            crowds_stay: AtomicBool::new(false),
+            small_merges_stopped: AtomicBool::new(false),
             refusal: Mutex::new(None),
         }
     }
@@ -172,7 +172,7 @@ impl Migration {
         let slow = (count >= THROTTLE_MEMTABLES_MIN)
             .then(|| self.governor.flush_bandwidth() / (1 << (count - THROTTLE_MEMTABLES_MIN).min(8)) as f64);
         // A stall lasts until one more memtable may wait.
-        if (count as u64) < MEMTABLES_MAX - 1 || !self.pace.is_stopped() {
+        if (count as u64) < MEMTABLES_MAX - 1 || !self.pace.is_stalled() {
             self.pace.limit(slow);
         }
         self.wake();
@@ -195,8 +195,8 @@ impl Migration {
     }
 
     /// Returns whether space is scarce, so that one task runs at a time.
-    pub(crate) fn is_alone(&self) -> bool {
-        lock(&self.busy).alone
+    pub(crate) fn is_serial(&self) -> bool {
+        lock(&self.busy).serial
     }
 
     /// Returns the number of ranges that threads work on.
@@ -210,31 +210,31 @@ impl Migration {
     /// [`Error::Closed`], [`Error::Poisoned`]; [`Error::Full`] if the flush lacked space,
     /// [`Error::Corrupt`] if it met damage, [`Error::Io`] if the operating system refused an
     /// operation.
-    pub(crate) fn wait_until_free(&self, inner: &Inner) -> Result<()> {
+    pub(crate) fn wait_for_flush(&self, inner: &Inner) -> Result<()> {
         loop {
             let mut busy = lock(&self.busy);
-            if !self.pace.is_stopped() {
+            if !self.pace.is_stalled() {
                 return Ok(());
             }
             inner.open.check()?;
             inner.pool.check()?;
             if !busy.flushing
-                && let Some(error) = busy.failures.tell_flush()
+                && let Some(error) = busy.failures.take_flush_error()
             {
-                return Err(unflushed(error));
+                return Err(flush_error(error));
             }
             let seen = busy.changes;
             drop(busy);
             if inner.options.workers == 0 {
                 // The store has no workers: this thread does it, unless another writer does so now.
-                inner.work_until_quiet(Due::Needed);
+                inner.run_due_tasks(Due::Needed);
             }
-            self.rest(seen, WRITER_WAIT_TIMEOUT);
+            self.wait_for_change(seen, WRITER_WAIT_TIMEOUT);
         }
     }
 
     /// Returns why the oldest memtable cannot be flushed, unless a flush is running.
-    fn flush_trouble(&self) -> Option<Trouble> {
+    fn flush_failure(&self) -> Option<Failure> {
         let busy = lock(&self.busy);
         busy.failures.flush().filter(|_| !busy.flushing).cloned()
     }
@@ -244,15 +244,15 @@ impl Migration {
         lock(&self.busy).flushing
     }
 
-    /// Holds the given ranges that no thread works on, until [`Self::let_go`]. Returns their ids.
-    /// The caller holds the publisher's lock.
-    pub(crate) fn hold_free(&self, ids: impl Iterator<Item = u64>) -> Vec<u64> {
+    /// Holds the given ranges that no thread works on, until [`Self::release_ranges`]. Returns
+    /// their ids. The caller holds the publisher's lock.
+    pub(crate) fn hold_idle_ranges(&self, ids: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut busy = lock(&self.busy);
         ids.filter(|id| busy.ranges.insert(*id)).collect()
     }
 
     /// Releases ranges once the view shows their changes.
-    pub(crate) fn let_go(&self, ids: &[u64]) {
+    pub(crate) fn release_ranges(&self, ids: &[u64]) {
         let mut busy = lock(&self.busy);
         ids.iter().for_each(|id| {
             busy.ranges.remove(id);
@@ -265,9 +265,9 @@ impl Migration {
     fn retry(&self, all: bool) {
         let failures = &mut lock(&self.busy).failures;
         if all {
-            failures.forget();
+            failures.clear();
         } else {
-            failures.forget_passing();
+            failures.clear_transient();
         }
     }
 
@@ -284,14 +284,14 @@ impl Migration {
 
     /// Waits, at most for `most`, until a change after the `seen`-th. A change during the caller's
     /// search for work is not missed.
-    fn rest(&self, seen: u64, most: Duration) {
+    fn wait_for_change(&self, seen: u64, most: Duration) {
         let busy = lock(&self.busy);
         drop(self.changed.wait_timeout_while(busy, most, |busy| busy.changes == seen));
     }
 }
 
 /// Returns the error of a failed flush for a writer. Damage is that of another key.
-fn unflushed(error: Error) -> Error {
+fn flush_error(error: Error) -> Error {
     match error {
         Error::Corrupt { place, what, .. } => {
             Error::corrupt(place, format!("no more is written, since what is there cannot be flushed: {what}"))
@@ -303,35 +303,35 @@ fn unflushed(error: Error) -> Error {
 impl Inner {
     /// Freezes a memtable that is full. If too many wait already, stalls writers.
     pub(crate) fn freeze(&self, generation: u64) {
-        let rotation = self.rotate_or(generation, || self.migration.pace.stop());
+        let rotation = self.rotate_or(generation, || self.migration.pace.stall());
         if self.options.workers == 0 && rotation == Rotation::Done {
-            self.work_until_quiet(Due::Needed);
+            self.run_due_tasks(Due::Needed);
         }
     }
 
     /// Runs a worker until the store is closed.
-    pub(crate) fn work(&self) {
+    pub(crate) fn run_worker(&self) {
         while self.open.is_open() {
             let seen = self.migration.changes();
             let due = self.migration.due(self.order.last());
             self.freeze_if_due(due);
-            self.migration.governor.tick(Instant::now(), || self.reading());
+            self.migration.governor.tick(Instant::now(), || self.sample());
             if let Some(task) = self.next_task(due) {
                 self.run(task);
                 continue;
             }
             if self.open.is_open() {
-                self.migration.rest(seen, IDLE_PAUSE);
+                self.migration.wait_for_change(seen, IDLE_PAUSE);
             }
         }
     }
 
     /// Returns a sample for the governor.
-    fn reading(&self) -> Reading {
+    fn sample(&self) -> Sample {
         let view = self.view.load();
         let active = view.active.log_bytes();
         let retired = self.counts.logged_bytes.load(Ordering::Relaxed);
-        Reading {
+        Sample {
             logged: retired + active,
             writes: self.order.last(),
             reads: self.counts.reads.load(Ordering::Relaxed),

@@ -45,7 +45,7 @@ struct Unnamed(Vec<Arc<TableHandle>>);
 
 impl Drop for Unnamed {
     fn drop(&mut self) {
-        self.0.iter().for_each(|table| table.set_gone());
+        self.0.iter().for_each(|table| table.set_removed());
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Output<'a> {
     inner: &'a Inner,
     options: &'a TableOptions,
     /// Whether tables may be no longer than the pieces that the reserve holds.
-    alone: bool,
+    serial: bool,
     /// Bytes at which a table ends.
     table_bytes: usize,
     /// Keys at which a table must end, ascending; passed keys are removed.
@@ -67,7 +67,7 @@ pub(crate) struct Output<'a> {
     /// Large values of dropped items, and their bytes in the table that is being written.
     dead: Dead,
     expired: Expired,
-    pointed: u64,
+    pointer_bytes: u64,
     /// Whether an item in the table that is being written expires.
     expires: bool,
     _building: Building<'a>,
@@ -76,13 +76,13 @@ pub(crate) struct Output<'a> {
 impl<'a> Output<'a> {
     pub(crate) fn new(inner: &'a Inner, options: &'a TableOptions, cuts: &'a [Key], bottom: bool) -> Self {
         let done = Unnamed(Vec::new());
-        let alone = inner.migration.is_alone();
+        let serial = inner.migration.is_serial();
         let table_bytes = options.table_bytes;
         let building = Building::new(&inner.dram.built, table_bytes);
         Self {
             inner,
             options,
-            alone,
+            serial,
             table_bytes,
             cuts,
             builder: None,
@@ -91,7 +91,7 @@ impl<'a> Output<'a> {
             bottom,
             dead: Dead::default(),
             expired: Expired::default(),
-            pointed: 0,
+            pointer_bytes: 0,
             expires: false,
             _building: building,
         }
@@ -135,7 +135,7 @@ impl<'a> Output<'a> {
         if cut {
             self.end_table()?;
         }
-        if self.alone && self.builder.is_none() {
+        if self.serial && self.builder.is_none() {
             self.table_bytes = self.options.table_bytes.min(self.inner.reserve.longest_piece() as usize);
         }
         let (builder, _) = self.builder.get_or_insert_with(|| {
@@ -148,7 +148,7 @@ impl<'a> Output<'a> {
         builder.add(&item, hash(item.key));
         self.expires |= item.expiry.is_some();
         if let Known::Pointer(pointer, _) = pair.known {
-            self.pointed += u64::from(Pointer::decode(pointer).len);
+            self.pointer_bytes += u64::from(Pointer::decode(pointer).len);
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl<'a> Output<'a> {
             identity,
             items: built.items.into(),
             tombstones: built.tombstones.into(),
-            pointer_bytes: std::mem::take(&mut self.pointed),
+            pointer_bytes: std::mem::take(&mut self.pointer_bytes),
             min: built.first_key.into(),
             max: built.last_key.into(),
         };

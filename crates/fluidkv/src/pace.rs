@@ -47,38 +47,38 @@ impl Pace {
         self.ns_per_mib.store(ns, Ordering::Release);
     }
 
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stall(&self) {
         self.ns_per_mib.store(u64::MAX, Ordering::Release);
     }
 
     /// Returns whether writers are not limited.
     #[inline]
-    pub(crate) fn is_free(&self) -> bool {
+    pub(crate) fn is_unlimited(&self) -> bool {
         self.ns_per_mib.load(Ordering::Relaxed) == 0
     }
 
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stalled(&self) -> bool {
         self.ns_per_mib.load(Ordering::Acquire) == u64::MAX
     }
 
     /// Reserves the time of a write of this many bytes. Returns how long the writer has to wait.
-    fn take(&self, bytes: u64, now: u64) -> Duration {
+    fn reserve_time(&self, bytes: u64, now: u64) -> Duration {
         let rate = self.ns_per_mib.load(Ordering::Acquire);
         if rate == 0 || rate == u64::MAX {
             return Duration::ZERO;
         }
         let cost = ((u128::from(bytes) * u128::from(rate)) >> 20).min(CLOCK_LEAD_MAX.as_nanos()) as u64;
         let latest = now + CLOCK_LEAD_MAX.as_nanos() as u64;
-        let turn = self
+        let reserved = self
             .next
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| Some((next.max(now) + cost).min(latest)));
-        Duration::from_nanos(turn.unwrap_or(now).saturating_sub(now))
+        Duration::from_nanos(reserved.unwrap_or(now).saturating_sub(now))
     }
 
     /// Waits for the reserved time of a write of this many bytes. Returns the time waited.
     pub(crate) fn wait(&self, bytes: u64) -> Duration {
         let began = Instant::now();
-        let wait = self.take(bytes, began.duration_since(self.start).as_nanos() as u64);
+        let wait = self.reserve_time(bytes, began.duration_since(self.start).as_nanos() as u64);
         if self.sleeps && wait < SLEEP_WAIT_MIN {
             return Duration::ZERO;
         }
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn free_writers_wait_for_nothing() {
         let pace = Pace::new();
-        assert!(pace.is_free());
-        assert_eq!(pace.take(1 << 30, 5), Duration::ZERO);
+        assert!(pace.is_unlimited());
+        assert_eq!(pace.reserve_time(1 << 30, 5), Duration::ZERO);
     }
 
     #[test]
@@ -109,9 +109,13 @@ mod tests {
         pace.limit(Some(f64::from(1 << 20)));
         // A KiB needs 977 microseconds; the first write starts at once, and each later one after
         // the writes before it.
-        let waits: Vec<_> = (0..5).map(|_| pace.take(1024, 0).as_micros()).collect();
+        let waits: Vec<_> = (0..5).map(|_| pace.reserve_time(1024, 0).as_micros()).collect();
         assert_eq!(waits, [0, 976, 1953, 2929, 3906]);
-        assert_eq!(pace.take(1024, 1_000_000_000), Duration::ZERO, "time that nobody used is not saved, nor owed");
+        assert_eq!(
+            pace.reserve_time(1024, 1_000_000_000),
+            Duration::ZERO,
+            "time that nobody used is not saved, nor owed"
+        );
     }
 
     #[test]
@@ -119,16 +123,16 @@ mod tests {
         let pace = Pace::new();
         pace.limit(Some(1.0));
         for _ in 0..1000 {
-            assert!(pace.take(u64::MAX, 0) <= CLOCK_LEAD_MAX);
+            assert!(pace.reserve_time(u64::MAX, 0) <= CLOCK_LEAD_MAX);
         }
     }
 
     #[test]
     fn stopped_is_not_slowed() {
         let pace = Pace::new();
-        pace.stop();
-        assert!(pace.is_stopped() && !pace.is_free());
+        pace.stall();
+        assert!(pace.is_stalled() && !pace.is_unlimited());
         pace.limit(None);
-        assert!(pace.is_free() && !pace.is_stopped());
+        assert!(pace.is_unlimited() && !pace.is_stalled());
     }
 }

@@ -9,7 +9,7 @@ use lodestore_contract::{Error, Event, Expiry, FoundBy, Result};
 
 use crate::inner::{Counts, Inner};
 use crate::table::{Block, Reads, Slot, Table, hash};
-use crate::tables::How;
+use crate::tables::LookupOptions;
 use crate::view::{Known, View};
 
 /// About one lookup in this many is counted.
@@ -25,7 +25,7 @@ const ABSENT_RATIO_MIN: u32 = ABSENT_SAMPLE_RATIO;
 const GROUP_KEYS: usize = 16;
 
 /// A stable table and its only block that may have a key.
-type Ahead<'v> = Option<(Table<'v, 'v>, Block)>;
+type Located<'v> = Option<(Table<'v, 'v>, Block)>;
 
 #[inline]
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
@@ -40,10 +40,10 @@ const _: () = assert!(KEY_MIN == 1 && KEY_MAX <= 1 << 16);
 /// that alternate are therefore counted alike.
 #[inline]
 fn is_sampled() -> bool {
-    thread_local!(static TURN: Cell<u64> = const { Cell::new(0) });
-    TURN.with(|turn| {
-        let next = turn.get().wrapping_add(GOLDEN_RATIO_MULTIPLIER);
-        turn.set(next);
+    thread_local!(static SAMPLER: Cell<u64> = const { Cell::new(0) });
+    SAMPLER.with(|state| {
+        let next = state.get().wrapping_add(GOLDEN_RATIO_MULTIPLIER);
+        state.set(next);
         next < u64::MAX / SAMPLE_INTERVAL
     })
 }
@@ -63,7 +63,7 @@ impl Inner {
         if self.batches.load(Ordering::SeqCst) > 0 {
             self.wait_for_batch(hash);
         }
-        view.find(key, hash, u64::MAX, self.how(), slot)
+        view.find(key, hash, u64::MAX, self.lookup_options(), slot)
     }
 
     /// Passes on the result of a lookup, and counts a sample of the lookups.
@@ -87,8 +87,8 @@ impl Inner {
     /// Returns how tables are read now. Filters of stable tables are used only if enough of the
     /// recent keys were absent.
     #[inline]
-    pub(crate) fn how(&self) -> How {
-        How { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_RATIO_MIN }
+    pub(crate) fn lookup_options(&self) -> LookupOptions {
+        LookupOptions { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_RATIO_MIN }
     }
 
     /// Adds a lookup to the share of absent keys.
@@ -151,7 +151,7 @@ impl Inner {
         let _guard = self.enter()?;
         let view = self.view.load();
         let mut damage = Ok(());
-        let how = How { reads: self.reads, filtered: true };
+        let how = LookupOptions { reads: self.reads, filtered: true };
         view.ranges.find_each(keys, how, Reads::Trusted, &mut |place, known| match known {
             Ok(known) if known.is_live() => {
                 if let Known::Value(found, _) = known {
@@ -197,7 +197,7 @@ impl Inner {
     #[cold]
     pub(crate) fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what, .. } = error {
-            self.tell(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
+            self.report(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }
     }
 
@@ -242,10 +242,10 @@ impl Inner {
             let view = self.view.load();
             let mut hashes = [0; GROUP_KEYS];
             group.iter().zip(&mut hashes).for_each(|(key, place)| *place = hash(key));
-            let ahead = self.look_ahead(&view, group, &hashes);
+            let located = self.locate_all(&view, group, &hashes);
             for (at, key) in group.iter().enumerate() {
                 let slot = Slot::new();
-                let known = match ahead[at] {
+                let known = match located[at] {
                     Some((table, block)) if whole => {
                         let item = table.get_in(&block, key, hashes[at], self.reads, &slot);
                         item.map(|item| self.sampled(item.map(|item| Known::of_item(&item))))
@@ -262,11 +262,11 @@ impl Inner {
     /// Prefetches the bytes that gets of these keys will read: first the indexes, then the items.
     /// Returns the place of each key that only a stable table can have and that is unlikely to be
     /// absent.
-    fn look_ahead<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP_KEYS]) -> [Ahead<'v>; GROUP_KEYS] {
+    fn locate_all<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP_KEYS]) -> [Located<'v>; GROUP_KEYS] {
         if !view.active.is_empty() {
             view.active.tree.prefetch_batch(keys.iter().copied());
         }
-        let how = self.how();
+        let how = self.lookup_options();
         let mut tables = [None; GROUP_KEYS];
         for ((key, hash), table) in keys.iter().zip(hashes).zip(&mut tables) {
             let range = &view.ranges.list[view.ranges.index_of(key)];
@@ -274,14 +274,14 @@ impl Inner {
             *table = range.stable.find(key).map(|table| (table, range.runs.is_empty() && !how.filtered));
             table.iter().for_each(|(table, _)| table.prefetch_index(key));
         }
-        let mut ahead = [None; GROUP_KEYS];
-        for (((key, hash), table), place) in keys.iter().zip(hashes).zip(tables).zip(&mut ahead) {
+        let mut located = [None; GROUP_KEYS];
+        for (((key, hash), table), place) in keys.iter().zip(hashes).zip(tables).zip(&mut located) {
             if let Some((table, alone)) = table {
                 let found = table.locate_ahead(key);
                 *place = found.filter(|_| alone && view.memtables().all(|memtable| !memtable.may_have(*hash)));
             }
         }
-        ahead
+        located
     }
 }
 

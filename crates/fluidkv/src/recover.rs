@@ -111,7 +111,7 @@ pub(crate) struct Found {
     pub(crate) manifest: Read,
 }
 
-pub(crate) struct How {
+pub(crate) struct RecoveryOptions {
     pub(crate) clean: bool,
     pub(crate) settled: bool,
     pub(crate) salvage: bool,
@@ -128,18 +128,18 @@ pub(crate) struct How {
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
-pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
+pub(crate) fn read(pool: &Arc<Pool>, how: &RecoveryOptions, recovery: &Recovery) -> Result<Found> {
     let mut damage = Vec::new();
     let (manifest, mut state, mut read_only) = match read_manifest(pool, how, &mut damage) {
         Ok((manifest, state)) => (manifest, state, None),
         Err(error @ Error::Corrupt { .. }) if how.salvage => {
-            let kept = salvage::keep(pool, &error)?;
+            let kept = salvage::salvage_state(pool, &error)?;
             recovery.corrupt.fetch_add(kept.corrupt, Ordering::Relaxed);
             recovery.left_out.fetch_add(kept.items, Ordering::Relaxed);
             damage.push(kept.damage);
             (Read::default(), kept.state, Some(format!("its manifest is damaged: {EXPORT}")))
         }
-        Err(error) => return Err(advised(error)),
+        Err(error) => return Err(with_advice(error)),
     };
     let descriptors: Vec<_> = state.ranges().iter().flat_map(|range| range.tables().cloned()).collect();
     let handles = descriptors.iter().map(|descriptor| {
@@ -153,7 +153,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     let log_counts = if is_counted { layout::log_counts(pool) } else { BTreeMap::new() };
     let segments = find_segments(pool, (state.flushed_generation(), &log_counts), how, (recovery, &mut damage))?;
     if read_only.is_none() {
-        read_only = settle_extents(pool, &manifest.chain, &state, &segments, how, &mut damage)?;
+        read_only = reconcile_extents(pool, &manifest.chain, &state, &segments, how, &mut damage)?;
     }
     let generation = segments.iter().map(|segment| segment.header.generation).max();
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
@@ -178,7 +178,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
 pub(crate) const EXPORT: &str = "it was opened to be read; export it and import that into a new one";
 
 /// Adds advice to an error that rejects the store.
-fn advised(error: Error) -> Error {
+fn with_advice(error: Error) -> Error {
     match error {
         Error::Corrupt { place, what, .. } => Error::corrupt(place, format!("{what}: {ADVICE}")),
         other => other,
@@ -188,7 +188,7 @@ fn advised(error: Error) -> Error {
 /// Advice if a part of the store's shape is lost.
 const ADVICE: &str = "restore the store from a copy, or open it with salvage and export what is left (`Builder::salvage(true)`, `Db::for_each`)";
 
-fn read_manifest(pool: &Pool, how: &How, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
+fn read_manifest(pool: &Pool, how: &RecoveryOptions, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;
     let replayed = replay(&records, chain.nonce())?;
     let (end, next_number) = (replayed.end as u64, replayed.next_number);
@@ -220,7 +220,7 @@ struct Segment {
 fn find_segments(
     pool: &Pool,
     (flushed, log_counts): (u64, &BTreeMap<u64, u64>),
-    how: &How,
+    how: &RecoveryOptions,
     (recovery, damage): (&Recovery, &mut Vec<Error>),
 ) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
@@ -250,7 +250,7 @@ fn find_segments(
     let found = reach::count_segments(&segments);
     for answer in [reach::check_generations(flushed, &segments), reach::check_log_counts(log_counts, flushed, &found)] {
         match answer {
-            Err(error) if !how.salvage => return Err(advised(error)),
+            Err(error) if !how.salvage => return Err(with_advice(error)),
             Err(error) => {
                 damage.push(error);
                 recovery.is_lossy.store(true, Ordering::Relaxed);
@@ -286,12 +286,12 @@ fn find_segments(
 ///
 /// # Errors
 /// [`Error::Corrupt`] for missing extents, except in salvage.
-fn settle_extents(
+fn reconcile_extents(
     pool: &Pool,
     manifest: &Chain,
     state: &ManifestState,
     segments: &[Segment],
-    how: &How,
+    how: &RecoveryOptions,
     damage: &mut Vec<Error>,
 ) -> Result<Option<String>> {
     let tables = state.ranges().iter().flat_map(|range| range.tables());
@@ -315,7 +315,7 @@ fn settle_extents(
     }
     if !lost.is_empty() {
         if !how.salvage {
-            return Err(advised(lost.swap_remove(0)));
+            return Err(with_advice(lost.swap_remove(0)));
         }
         damage.append(&mut lost);
         return Ok(Some(format!("the extent table is damaged: {EXPORT}")));
@@ -349,7 +349,7 @@ fn replay_segments(
     pool: &Arc<Pool>,
     segments: &[Segment],
     generation: u64,
-    how: &How,
+    how: &RecoveryOptions,
     order: &Order,
     recovery: &Recovery,
     reach: &Mutex<Reach>,
@@ -362,8 +362,9 @@ fn replay_segments(
         .map(|segment| Written { at: segment.at, capacity: segment.header.capacity, frame: segment.header.frame })
         .collect();
     written.sort_unstable_by_key(|segment| segment.at.raw());
-    let make = how.sizes.make(generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
-    let memtable = Memtable::replayed(pool, &make, written.clone());
+    let options =
+        how.sizes.memtable_options(generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
+    let memtable = Memtable::replayed(pool, &options, written.clone());
     let job =
         Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };
     let threads = how.threads.clamp(1, segments.len());
@@ -383,7 +384,7 @@ struct Job<'a> {
     pool: &'a Pool,
     memtable: &'a Memtable,
     written: &'a [Written],
-    how: &'a How,
+    how: &'a RecoveryOptions,
     order: &'a Order,
     recovery: &'a Recovery,
     reach: &'a Mutex<Reach>,
@@ -479,7 +480,7 @@ impl Job<'_> {
             *most = end.max(*most);
         }
         let _stripe = self.order.lock(hash(key));
-        self.order.raise(number);
+        self.order.raise_last(number);
         if let Some(there) = self.memtable.tree.get(&Records(self.pool), key)
             && self.number_of(there)? > number
             && !self.pool.mutant(Mutant::ReplayIgnoresNumbers)

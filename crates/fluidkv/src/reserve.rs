@@ -70,8 +70,8 @@ struct Held {
 
 impl Held {
     /// Returns the counted bytes of all pieces, where a whole piece has `piece` bytes.
-    fn worth(&self, piece: u64) -> u64 {
-        self.pieces.iter().map(|(_, bytes)| worth(*bytes, piece)).sum()
+    fn counted_bytes(&self, piece: u64) -> u64 {
+        self.pieces.iter().map(|(_, bytes)| counted_bytes(*bytes, piece)).sum()
     }
 
     fn value_bytes(&self) -> u64 {
@@ -92,12 +92,12 @@ impl Held {
 }
 
 /// Returns the counted bytes of one piece, where a whole piece has `piece` bytes.
-fn worth(bytes: u64, piece: u64) -> u64 {
+fn counted_bytes(bytes: u64, piece: u64) -> u64 {
     if bytes < piece { bytes - bytes / SHORT_PIECE_DIVISOR } else { bytes }
 }
 
 /// How much the reserve is to hold.
-struct Wanted {
+struct Needed {
     /// Bytes in pieces.
     bytes: u64,
     values: u64,
@@ -213,7 +213,7 @@ impl Reserve {
 
     /// Returns the space that must be free for background work, in addition to these bytes in
     /// pieces. `collects` includes the space for a garbage collection.
-    fn needed(&self, beside: u64, collects: bool) -> Wanted {
+    fn needed(&self, extra: u64, collects: bool) -> Needed {
         let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         let (logs, largest) = (load(&self.logs), load(&self.largest));
         // A compaction writes no more than it reads. Puts leave an eighth for rounding, which
@@ -224,8 +224,8 @@ impl Reserve {
         let in_pieces = if collects { values - own_values } else { 0 };
         // Where space is scarce, tables are shorter and more, which makes the manifest longer.
         let manifest = load(&self.record) + if collects { 2 * load(&self.manifest) } else { 0 };
-        let bytes = tables + load(&self.shortest) + manifest + in_pieces + beside;
-        Wanted { bytes, values: own_values, collects }
+        let bytes = tables + load(&self.shortest) + manifest + in_pieces + extra;
+        Needed { bytes, values: own_values, collects }
     }
 
     /// Returns the bytes that must be free for background work.
@@ -236,7 +236,7 @@ impl Reserve {
 
     /// Returns whether one more range would leave enough free space. Otherwise the range that waits
     /// for its split grows, and its bytes are counted as they come.
-    pub(crate) fn has_room_for_a_range(&self, pool: &Pool) -> bool {
+    pub(crate) fn has_space_for_range(&self, pool: &Pool) -> bool {
         let space = pool.space();
         let room = pool.room_on_medium() + space.free + self.held_bytes();
         room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
@@ -246,7 +246,7 @@ impl Reserve {
     /// with the maximum number of waiting memtables, each with `logs` bytes. `buffers`: bytes of
     /// runs before compactions are due. Includes one extra value segment, for a thread that checked
     /// before another thread allocated.
-    pub(crate) fn wants(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
+    pub(crate) fn required_and_free(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
         let free = pool.space().free + self.held_bytes();
         let to_come = (MEMTABLES_MAX * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
         let wanted =
@@ -262,7 +262,7 @@ impl Reserve {
 
     /// Acquires missing extents and returns whether the reserve is complete. Bytes missing from the
     /// extent of values are acquired in pieces.
-    fn hold(&self, pool: &Pool, held: &mut Held, wanted: &mut Wanted) -> bool {
+    fn acquire_missing(&self, pool: &Pool, held: &mut Held, wanted: &mut Needed) -> bool {
         let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_RESERVE).ok().map(|at| (at, bytes));
         let free = |(at, _): (NvPtr, u64)| pool.allocator().free_extent(pool, at);
         // Deletes continue without it: in the end they free the space for it.
@@ -287,7 +287,7 @@ impl Reserve {
             }
             wanted.bytes += missing;
         }
-        let (mut bytes, mut long) = (held.worth(self.piece), held.longer(self.long_piece));
+        let (mut bytes, mut long) = (held.counted_bytes(self.piece), held.longer(self.long_piece));
         let mut piece = self.table_piece;
         let of_long = wanted.bytes / LONG_PIECES_DIVISOR;
         while bytes < wanted.bytes || long < of_long {
@@ -295,7 +295,7 @@ impl Reserve {
             let missing = wanted.bytes.saturating_sub(bytes).max(of_long.saturating_sub(long));
             piece = piece.min(missing.next_multiple_of(self.piece));
             if let Some(taken) = take(piece) {
-                bytes += worth(piece, self.piece);
+                bytes += counted_bytes(piece, self.piece);
                 long += if piece >= self.long_piece { piece } else { 0 };
                 held.pieces.push(taken);
             } else if let Some(values) = held.values.take_if(|_| !wanted.collects) {
@@ -318,13 +318,13 @@ impl Reserve {
         }
         let mut held = lock(&self.held);
         let mut wanted = self.needed(self.margin, true);
-        let whole = self.hold(pool, &mut held, &mut wanted);
-        let mut bytes = held.worth(self.piece);
+        let whole = self.acquire_missing(pool, &mut held, &mut wanted);
+        let mut bytes = held.counted_bytes(self.piece);
         // Frees the shorter pieces first.
         while let Some((index, piece)) = held.pieces.iter().enumerate().min_by_key(|(_, piece)| piece.1)
-            && bytes - worth(piece.1, self.piece) >= wanted.bytes + self.piece
+            && bytes - counted_bytes(piece.1, self.piece) >= wanted.bytes + self.piece
         {
-            bytes -= worth(piece.1, self.piece);
+            bytes -= counted_bytes(piece.1, self.piece);
             let (at, _) = held.pieces.swap_remove(index);
             pool.allocator().free_extent(pool, at);
         }
@@ -332,7 +332,7 @@ impl Reserve {
     }
 
     /// Frees an extent that suits one of this kind and length. Returns whether there was any.
-    fn give(&self, pool: &Pool, held: &mut Held, (bytes, kind): (u64, ExtentKind)) -> bool {
+    fn free_suitable(&self, pool: &Pool, held: &mut Held, (bytes, kind): (u64, ExtentKind)) -> bool {
         let own = if kind == KIND_VALUES { held.values.take() } else { None };
         let Some(at) = own.map(|(at, _)| at).or_else(|| held.pop(bytes)) else { return false };
         pool.allocator().free_extent(pool, at);
@@ -351,7 +351,7 @@ impl Reserve {
         let mut held = lock(&self.held);
         loop {
             match pool.allocator().alloc_extent(pool, bytes, kind) {
-                Err(Error::Full { .. }) if self.give(pool, &mut held, (bytes, kind)) => {}
+                Err(Error::Full { .. }) if self.free_suitable(pool, &mut held, (bytes, kind)) => {}
                 other => return other,
             }
         }
@@ -365,12 +365,12 @@ impl Reserve {
     pub(crate) fn alloc_for_manifest(&self, pool: &Pool, (least, most): (u64, u64)) -> Result<(NvPtr, u64)> {
         let free = |bytes| pool.allocator().alloc_extent(pool, bytes, KIND_MANIFEST);
         let whole = |(at, bytes): (NvPtr, u64)| (at, bytes.next_multiple_of(u64::from(pool.options().chunk_bytes)));
-        match as_many(pool, (least.max(most.min(self.piece)), most), free) {
+        match alloc_at_most(pool, (least.max(most.min(self.piece)), most), free) {
             Err(Error::Full { .. }) => {}
             other => return other.map(whole),
         }
         let (least, most) = (least.min(self.least_piece), most.min(self.piece));
-        as_many(pool, (least, most), |bytes| self.alloc(pool, bytes, KIND_MANIFEST)).map(whole)
+        alloc_at_most(pool, (least, most), |bytes| self.alloc(pool, bytes, KIND_MANIFEST)).map(whole)
     }
 
     /// Allocates a log for deletes and other writes that free space, and leaves `needed` free.
@@ -379,7 +379,7 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_log_for_delete(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
-        as_many(pool, sizes, |bytes| self.log_of(pool, bytes))
+        alloc_at_most(pool, sizes, |bytes| self.alloc_log(pool, bytes))
     }
 
     /// Allocates a value segment for a garbage collection, from the reserve if necessary. `sizes`
@@ -388,23 +388,25 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_for_collection(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
-        as_many(pool, sizes, |bytes| self.alloc(pool, bytes, KIND_VALUES))
+        alloc_at_most(pool, sizes, |bytes| self.alloc(pool, bytes, KIND_VALUES))
     }
 
-    fn log_of(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
-        let log = || self.take(pool, bytes, KIND_LOG);
+    fn alloc_log(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
+        let log = || self.alloc_outside(pool, bytes, KIND_LOG);
         if self.can_grow(pool) {
             return log();
         }
         let mut held = lock(&self.held);
         // A collection already uses the space held for it when it writes its pointers.
         let needed = |more: u64| self.needed(bytes + bytes / 8 + more, false);
-        if !self.hold(pool, &mut held, &mut needed(0)) {
+        if !self.acquire_missing(pool, &mut held, &mut needed(0)) {
             return Err(self.full(pool, bytes));
         }
         match log() {
-            Err(Error::Full { .. }) if self.hold(pool, &mut held, &mut needed(bytes.next_multiple_of(self.piece))) => {
-                self.give(pool, &mut held, (bytes, KIND_LOG));
+            Err(Error::Full { .. })
+                if self.acquire_missing(pool, &mut held, &mut needed(bytes.next_multiple_of(self.piece))) =>
+            {
+                self.free_suitable(pool, &mut held, (bytes, KIND_LOG));
                 log()
             }
             other => other,
@@ -421,7 +423,7 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_values_for_put(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
-        as_many(pool, sizes, |bytes| self.alloc_for_put(pool, bytes, KIND_VALUES))
+        alloc_at_most(pool, sizes, |bytes| self.alloc_for_put(pool, bytes, KIND_VALUES))
     }
 
     /// Allocates a log or a value segment for a put, and leaves the reserve whole.
@@ -430,16 +432,20 @@ impl Reserve {
     /// [`Error::Full`].
     pub(crate) fn alloc_for_put(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
         if self.can_grow(pool) {
-            return self.take(pool, bytes, kind);
+            return self.alloc_outside(pool, bytes, kind);
         }
         let mut held = lock(&self.held);
         let logs = if kind == KIND_LOG { bytes } else { 0 };
         let mut wanted = self.needed(self.margin + logs + logs / 8, true);
-        if self.hold(pool, &mut held, &mut wanted) { self.take(pool, bytes, kind) } else { Err(self.full(pool, bytes)) }
+        if self.acquire_missing(pool, &mut held, &mut wanted) {
+            self.alloc_outside(pool, bytes, kind)
+        } else {
+            Err(self.full(pool, bytes))
+        }
     }
 
     /// Allocates an extent outside the reserve. A log is counted from here.
-    fn take(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
+    fn alloc_outside(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
         if kind != KIND_LOG {
             return pool.allocator().alloc_extent(pool, bytes, kind);
         }
@@ -457,7 +463,7 @@ impl Reserve {
 
 /// Calls `alloc` with `most` bytes, then half as many, and so on down to `least`. Returns the
 /// extent with its bytes.
-fn as_many(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result<NvPtr>) -> Result<(NvPtr, u64)> {
+fn alloc_at_most(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result<NvPtr>) -> Result<(NvPtr, u64)> {
     assert!(least <= most, "at least {least} bytes of {most}");
     let step = u64::from(pool.options().chunk_bytes);
     let least = least.next_multiple_of(step);

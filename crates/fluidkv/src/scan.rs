@@ -203,7 +203,7 @@ impl Snapshot for Moment {
         let read = || {
             let _guard = self.inner().enter()?;
             let slot = Slot::new();
-            let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot)?;
+            let known = self.view.find(key, hash(key), self.number, self.inner().lookup_options(), &slot)?;
             let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
             Ok(live.map(|(value, expiry)| (value.to_vec(), expiry.map(Expiry::at_millis))))
         };
@@ -212,7 +212,7 @@ impl Snapshot for Moment {
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
         drop(self.inner().enter()?);
-        self.running.inner.order.again();
+        self.running.inner.order.add_holder();
         let moment = Moment { running: Arc::clone(&self.running), view: Arc::clone(&self.view), number: self.number };
         Ok(owned(moment, range))
     }
@@ -418,7 +418,7 @@ impl Moment {
         }
         for key in &keys {
             let slot = Slot::new();
-            let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot);
+            let known = self.view.find(key, hash(key), self.number, self.inner().lookup_options(), &slot);
             match known.and_then(|known| known.map_or(Ok(None), |known| self.inner().value_of(key, known))) {
                 Ok(Some((value, expiry))) => {
                     if walk.show(Shown { key, value, expiry: expiry.map(Expiry::at_millis) }) == Visit::Stop {

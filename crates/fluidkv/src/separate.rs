@@ -33,13 +33,13 @@ use lodestore_media::Pool;
 
 use crate::cursor::{MemtableCursor, Pair};
 use crate::entry::{Payload, STORED_MAX};
-use crate::flush::on_threads;
+use crate::flush::run_on_threads;
 use crate::inner::{Inner, lock};
 use crate::manifest::Key;
 use crate::memtable::apart::Separated;
 use crate::memtable::{Memtable, Records};
 use crate::table::{Reads, Slot, hash};
-use crate::tables::{How, Sorted};
+use crate::tables::{LookupOptions, Sorted};
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range, Ranges};
 
@@ -47,7 +47,7 @@ use crate::view::{Known, Range, Ranges};
 const VALUES_PER_CALL_MAX: usize = 64 << 10;
 /// Maximum number of stored values per call of [`Separator::died`], and of their bytes copied for
 /// one call.
-const DEATHS: (usize, usize) = (256, 64 << 10);
+const DEATHS_PER_CALL_MAX: (usize, usize) = (256, 64 << 10);
 
 /// A value that a flush hands to the separator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,9 +144,9 @@ pub trait Separator: Send + Sync + 'static {
 }
 
 /// Poisons the store if the separator panics.
-struct Unwinding<'a>(&'a Pool);
+struct PoisonOnPanic<'a>(&'a Pool);
 
-impl Drop for Unwinding<'_> {
+impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.poison(PoisonReason::Panic, "the separator panicked");
@@ -155,31 +155,31 @@ impl Drop for Unwinding<'_> {
 }
 
 /// Collects stored values that died, for the separator.
-struct Deaths<'a> {
+struct DeathReports<'a> {
     separator: &'a dyn Separator,
-    turn: &'a Mutex<()>,
+    call_lock: &'a Mutex<()>,
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl<'a> Deaths<'a> {
-    fn new(separator: &'a dyn Separator, turn: &'a Mutex<()>) -> Self {
-        Self { separator, turn, bytes: Vec::new(), ends: Vec::new() }
+impl<'a> DeathReports<'a> {
+    fn new(separator: &'a dyn Separator, call_lock: &'a Mutex<()>) -> Self {
+        Self { separator, call_lock, bytes: Vec::new(), ends: Vec::new() }
     }
 
     fn add(&mut self, stored: &[u8]) {
-        if stored.len() > DEATHS.1 {
+        if stored.len() > DEATHS_PER_CALL_MAX.1 {
             self.call(&[stored]);
             return;
         }
-        if self.ends.len() == DEATHS.0 || self.bytes.len() + stored.len() > DEATHS.1 {
-            self.tell();
+        if self.ends.len() == DEATHS_PER_CALL_MAX.0 || self.bytes.len() + stored.len() > DEATHS_PER_CALL_MAX.1 {
+            self.report();
         }
         self.bytes.extend_from_slice(stored);
         self.ends.push(self.bytes.len());
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let mut begin = 0;
         let stored: Vec<_> =
             self.ends.iter().map(|end| &self.bytes[std::mem::replace(&mut begin, *end)..*end]).collect();
@@ -191,7 +191,7 @@ impl<'a> Deaths<'a> {
     }
 
     fn call(&self, stored: &[&[u8]]) {
-        let _turn = lock(self.turn);
+        let _call_lock = lock(self.call_lock);
         self.separator.died(stored);
     }
 }
@@ -250,41 +250,41 @@ impl Inner {
     /// The separator's errors; [`Error::Corrupt`] if an entry is damaged.
     pub(crate) fn separate(&self, memtable: &Memtable) -> Result<Option<Separated>> {
         let Some(separator) = &self.separator else { return Ok(None) };
-        let mut separated = memtable.apart.take();
+        let mut separated = memtable.separation.take_separated();
         let outcome = self.separate_rest(&**separator, memtable, &mut separated);
         if let Err(error) = outcome {
-            memtable.apart.give_back(separated);
+            memtable.separation.put_back(separated);
             return Err(error);
         }
         Ok(Some(separated))
     }
 
     fn separate_rest(&self, separator: &dyn Separator, memtable: &Memtable, separated: &mut Separated) -> Result<()> {
-        let _unwinding = Unwinding(&self.pool);
+        let _poison_on_panic = PoisonOnPanic(&self.pool);
         // Keeps the segments of the value log that are not retired yet.
         let _held = self.values.is_used().then(|| self.view.load_full());
         while !separated.is_complete {
             let from = separated.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let mut cursor = MemtableCursor::checking(memtable, from);
-            let (mut places, mut values, mut last) = (Vec::new(), Vec::new(), None);
+            let (mut positions, mut values, mut last) = (Vec::new(), Vec::new(), None);
             while values.len() < VALUES_PER_CALL_MAX {
-                let Some((at, pair)) = cursor.next_placed()? else { break };
+                let Some((at, pair)) = cursor.next_with_position()? else { break };
                 last = Some(pair.key);
                 if let Some(value) = self.separable(separator, &pair) {
-                    places.push(at);
+                    positions.push(at);
                     values.push(Separable { key: pair.key, value });
                 }
             }
             let stored = if values.is_empty() { Vec::new() } else { separator.separate(&values)? };
             assert_eq!(stored.len(), values.len(), "an answer for each value");
-            for (at, stored) in places.into_iter().zip(stored) {
+            for (at, stored) in positions.into_iter().zip(stored) {
                 let Some(stored) = stored else { continue };
                 assert!(stored.len() <= STORED_MAX, "what stands for a value is no longer than one");
                 separated.add(at, &stored);
             }
             separated.is_complete = values.len() < VALUES_PER_CALL_MAX;
             separated.last = last.map(<[u8]>::to_vec).or_else(|| separated.last.take());
-            memtable.apart.note_dram(separated.dram_bytes());
+            memtable.separation.note_dram(separated.dram_bytes());
         }
         Ok(())
     }
@@ -312,29 +312,29 @@ impl Inner {
 
     /// Reports to the separator the stored values that a published flush has hidden in the ranges
     /// `before` it.
-    pub(crate) fn tell_hidden(&self, memtable: &Memtable, before: &Ranges, threads: usize) {
+    pub(crate) fn report_hidden(&self, memtable: &Memtable, before: &Ranges, threads: usize) {
         let Some(separator) = &self.separator else { return };
-        let _unwinding = Unwinding(&self.pool);
-        memtable.apart.note_dram(0);
+        let _poison_on_panic = PoisonOnPanic(&self.pool);
+        memtable.separation.note_dram(0);
         separator.published();
         if !separator.holds() {
             // Skips lookups of each overwritten key in tables that may be larger than memory.
             return;
         }
         let next = AtomicUsize::new(0);
-        let moved = self.tell_overwritten(memtable, Deaths::new(&**separator, &self.telling));
-        let parts = on_threads(threads, || {
-            let _unwinding = Unwinding(&self.pool);
-            let mut deaths = Deaths::new(&**separator, &self.telling);
+        let moved = self.report_overwritten(memtable, DeathReports::new(&**separator, &self.death_reports));
+        let parts = run_on_threads(threads, || {
+            let _poison_on_panic = PoisonOnPanic(&self.pool);
+            let mut deaths = DeathReports::new(&**separator, &self.death_reports);
             let walked = loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(range) = before.list.get(index) else { break Ok(()) };
-                let walked = self.find_hidden(memtable, range, before.upper_of(index), &mut deaths);
+                let walked = self.report_hidden_in(memtable, range, before.upper_of(index), &mut deaths);
                 if walked.is_err() {
                     break walked;
                 }
             };
-            deaths.tell();
+            deaths.report();
             walked
         });
         parts.into_iter().chain([moved]).filter_map(Result::err).for_each(|error| self.corrupt(&error));
@@ -343,14 +343,14 @@ impl Inner {
     /// Reports the expired pairs that a published flush or merge dropped: their number as an event,
     /// and their stored values to the separator. The flush of a `newer` run has already reported
     /// the values that the run hides.
-    pub(crate) fn tell_expired(&self, expired: &Expired, newer: &[Sorted]) {
+    pub(crate) fn report_expired(&self, expired: &Expired, newer: &[Sorted]) {
         if expired.keys > 0 {
-            self.tell(&Event::Swept { keys: expired.keys });
+            self.report(&Event::Swept { keys: expired.keys });
         }
         let Some(separator) = self.separator.as_ref().filter(|_| !expired.stored.is_empty()) else { return };
-        let _unwinding = Unwinding(&self.pool);
-        let mut deaths = Deaths::new(&**separator, &self.telling);
-        let how = How { reads: self.reads, filtered: true };
+        let _poison_on_panic = PoisonOnPanic(&self.pool);
+        let mut deaths = DeathReports::new(&**separator, &self.death_reports);
+        let how = LookupOptions { reads: self.reads, filtered: true };
         for (key, stored) in &expired.stored {
             // An unreported value only leaves dead bytes uncounted.
             let is_there = |run: &Sorted| !matches!(run.get(key, hash(key), how, &Slot::new()), Ok(None));
@@ -358,21 +358,21 @@ impl Inner {
                 deaths.add(stored);
             }
         }
-        deaths.tell();
+        deaths.report();
     }
 
     /// Reports the stored values that the memtable's keys have hidden in a range.
-    fn find_hidden(
+    fn report_hidden_in(
         &self,
         memtable: &Memtable,
         range: &Range,
         upper: Option<&[u8]>,
-        deaths: &mut Deaths<'_>,
+        deaths: &mut DeathReports<'_>,
     ) -> Result<()> {
         if range.sorted().all(|sorted| sorted.tables.is_empty()) {
             return Ok(());
         }
-        let how = How { reads: self.reads, filtered: true };
+        let how = LookupOptions { reads: self.reads, filtered: true };
         let mut cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Included(&range.lower), Direction::Forward);
         let mut keys = Vec::new();
         loop {
@@ -397,9 +397,9 @@ impl Inner {
     }
 
     /// Reports values that `replace` put into the memtable and that other entries there replaced.
-    fn tell_overwritten(&self, memtable: &Memtable, mut deaths: Deaths<'_>) -> Result<()> {
+    fn report_overwritten(&self, memtable: &Memtable, mut deaths: DeathReports<'_>) -> Result<()> {
         let records = Records(&self.pool);
-        for at in memtable.apart.take_moved() {
+        for at in memtable.separation.take_moved() {
             let entry = records.entry(at)?;
             if let Payload::Value(stored) = entry.payload()
                 && memtable.tree.get(&records, entry.key()) != Some(at)
@@ -407,7 +407,7 @@ impl Inner {
                 deaths.add(stored);
             }
         }
-        deaths.tell();
+        deaths.report();
         Ok(())
     }
 }

@@ -129,9 +129,9 @@ impl FluidKv {
         }
         let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
         let ready_after = running.inner.recovery.end(opened);
-        running.inner.tell(&Event::Opened { clean: report.clean, ready_after });
+        running.inner.report(&Event::Opened { clean: report.clean, ready_after });
         let RecoveryState { keys, corrupt, took, .. } = running.inner.recovery.state();
-        running.inner.tell(&Event::Recovered { keys, corrupt, took });
+        running.inner.report(&Event::Recovered { keys, corrupt, took });
         Ok(Self { running: Arc::new(running) })
     }
 
@@ -144,7 +144,7 @@ impl FluidKv {
         let running = &self.running;
         for number in 0..running.inner.options.workers {
             let behind = Arc::clone(&running.inner);
-            let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()));
+            let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.run_worker()));
             if number > 0 && started.is_err() {
                 // A single worker does all the work, only later.
                 break;
@@ -153,7 +153,7 @@ impl FluidKv {
         }
         if running.inner.has_windows() {
             let behind = Arc::clone(&running.inner);
-            running.spawn("lodestore-fluid-sync", move || own_work(|| behind.keep_window()))?;
+            running.spawn("lodestore-fluid-sync", move || own_work(|| behind.sync_windows()))?;
         }
         if running.inner.options.workers > 0 && running.inner.scrub.is_on() {
             let behind = Arc::clone(&running.inner);
@@ -281,7 +281,7 @@ impl FluidKv {
         let percent = u64::from(inner.options.buffer_percent);
         let buffers =
             view.ranges.list.iter().map(|range| (range.stable.bytes * percent / 100).saturating_sub(range.run_bytes()));
-        inner.reserve.wants(&inner.pool, view.active.log_limit(), buffers.sum())
+        inner.reserve.required_and_free(&inner.pool, view.active.log_limit(), buffers.sum())
     }
 }
 
@@ -362,7 +362,7 @@ impl Running {
         let inner = &self.inner;
         inner.values.seal_tails(true);
         let flushed = inner.flush_all().inspect_err(|error| inner.corrupt(error));
-        inner.log.as_ref().map_or(Ok(()), |log| inner.settle_log(log))?;
+        inner.log.as_ref().map_or(Ok(()), |log| inner.commit_all_pending(log))?;
         match flushed {
             Err(Error::Full { .. }) => Ok(()),
             other => other,
@@ -513,7 +513,7 @@ impl Store for FluidKv {
         inner
             .log
             .as_ref()
-            .map_or_else(|| inner.pool.sync(), |log| inner.pool.check().and_then(|()| inner.settle_log(log)))
+            .map_or_else(|| inner.pool.sync(), |log| inner.pool.check().and_then(|()| inner.commit_all_pending(log)))
     }
 
     /// Flushes and compacts all data, on the calling thread and the workers: afterwards reads find
@@ -522,7 +522,7 @@ impl Store for FluidKv {
     /// not compacted, and a value with its segment. Both are reported as [`Error::Corrupt`].
     fn settle(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
-        self.running.inner.settle_all()
+        self.running.inner.flush_and_compact()
     }
 
     fn wait_recovered(&self) -> Result<()> {

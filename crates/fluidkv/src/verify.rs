@@ -12,8 +12,8 @@ use crate::inner::{Inner, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
 use crate::memtable::Memtable;
 use crate::table::{Cursor, Reads, Slot, hash, verify};
-use crate::tables::{TableHandle, place_of};
-use crate::value_log::record::{Pointer, Record, SEGMENT_HEADER_BYTES, check_segment, place_of as place_of_values};
+use crate::tables::{TableHandle, name_of};
+use crate::value_log::record::{Pointer, Record, SEGMENT_HEADER_BYTES, check_segment, name_of as place_of_values};
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Known, View};
 
@@ -78,7 +78,7 @@ impl Inner {
     pub(crate) fn verify_table(&self, view: &View, table: &TableHandle, report: &mut VerifyReport) {
         let descriptor = &table.descriptor;
         if !self.pool.allocator().holds_extent(&self.pool, descriptor.at, descriptor.bytes, KIND_TABLE) {
-            report.find(place_of(descriptor), "the extent table does not have its extent");
+            report.find(name_of(descriptor), "the extent table does not have its extent");
         }
         let verified = verify(table.bytes(), descriptor.identity, &mut |finding| find(report, finding));
         report.records += verified.items;
@@ -118,7 +118,7 @@ impl Inner {
             Some(Err(what)) if self.values.find(decoded.id).is_some() => report.find(place(), what),
             _ => {
                 let slot = Slot::new();
-                let known = view.find(key, hash(key), u64::MAX, self.how(), &slot);
+                let known = view.find(key, hash(key), u64::MAX, self.lookup_options(), &slot);
                 let is_newest = |known: Known<'_>| matches!(known, Known::Pointer(newest, _) if newest == pointer);
                 if known.is_ok_and(|known| known.is_some_and(|known| is_newest(known) && known.is_live())) {
                     report.find(place(), "its segment is gone");

@@ -14,12 +14,12 @@ use std::sync::{Arc, OnceLock};
 use lodestore_contract::Result;
 use lodestore_index::key_head;
 
-use crate::compact::crowd_of;
+use crate::compact::find_small_tables;
 use crate::entry::{Entry, POINTER_BYTES, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
 use crate::table::{Item, ItemKind, Reads, Slot, hash};
-use crate::tables::{How, Sorted};
+use crate::tables::{LookupOptions, Sorted};
 use crate::value_log::segment::Hold;
 
 /// Number of keys that are looked up together.
@@ -33,18 +33,18 @@ pub(crate) struct Range {
     pub(crate) stable: Sorted,
     /// Keys at which the range is to be split once no table crosses them.
     pub(crate) cuts: Vec<Key>,
-    pub(crate) crowd: OnceLock<Option<Span<usize>>>,
+    pub(crate) small_tables: OnceLock<Option<Span<usize>>>,
 }
 
 impl Range {
     /// Returns adjacent stable tables that are small enough to be merged. Tables are cut at
     /// `table_bytes`.
-    pub(crate) fn crowd(&self, table_bytes: u64) -> Option<Span<usize>> {
+    pub(crate) fn small_tables(&self, table_bytes: u64) -> Option<Span<usize>> {
         let find = || {
             let sizes: Vec<_> = self.stable.tables.iter().map(|table| table.descriptor.bytes).collect();
-            crowd_of(&sizes, table_bytes)
+            find_small_tables(&sizes, table_bytes)
         };
-        self.crowd.get_or_init(find).clone()
+        self.small_tables.get_or_init(find).clone()
     }
 
     pub(crate) fn run_bytes(&self) -> u64 {
@@ -57,7 +57,7 @@ impl Range {
 
     /// Returns the maximum bytes of its tables in whole chunks of this size: a table's last chunk
     /// may be nearly empty.
-    pub(crate) fn taken(&self, chunk: u64) -> u64 {
+    pub(crate) fn bytes_with_chunks(&self, chunk: u64) -> u64 {
         self.bytes() + self.sorted().map(|sorted| sorted.tables.len() as u64 * chunk).sum::<u64>()
     }
 
@@ -81,9 +81,15 @@ impl Range {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub(crate) fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+    pub(crate) fn find<'v>(
+        &'v self,
+        key: &[u8],
+        hash: u64,
+        how: LookupOptions,
+        slot: &'v Slot,
+    ) -> Result<Option<Known<'v>>> {
         for run in &self.runs {
-            if let Some(item) = run.get(key, hash, How { filtered: true, ..how }, slot)? {
+            if let Some(item) = run.get(key, hash, LookupOptions { filtered: true, ..how }, slot)? {
                 return Ok(Some(Known::of_item(&item)));
             }
         }
@@ -99,12 +105,12 @@ impl Range {
     pub(crate) fn find_each(
         &self,
         keys: &[(&[u8], u64)],
-        how: How,
+        how: LookupOptions,
         filters: Reads,
         each: &mut dyn FnMut(usize, Result<Known<'_>>),
     ) {
         let mut wanted: Vec<usize> = (0..keys.len()).collect();
-        let how = How { filtered: false, ..how };
+        let how = LookupOptions { filtered: false, ..how };
         for sorted in self.sorted() {
             let mut tables = sorted.ascending();
             wanted.retain(|place| {
@@ -156,7 +162,13 @@ impl Ranges {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub(crate) fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+    pub(crate) fn find<'v>(
+        &'v self,
+        key: &[u8],
+        hash: u64,
+        how: LookupOptions,
+        slot: &'v Slot,
+    ) -> Result<Option<Known<'v>>> {
         self.list[self.index_of(key)].find(key, hash, how, slot)
     }
 
@@ -164,7 +176,7 @@ impl Ranges {
     pub(crate) fn find_each(
         &self,
         keys: &[&[u8]],
-        how: How,
+        how: LookupOptions,
         filters: Reads,
         each: &mut dyn FnMut(usize, Result<Known<'_>>),
     ) {
@@ -266,7 +278,7 @@ impl View {
         key: &[u8],
         hash: u64,
         number: u64,
-        how: How,
+        how: LookupOptions,
         slot: &'v Slot,
     ) -> Result<Option<Known<'v>>> {
         match self.find_buffered(key, hash, number)? {

@@ -5,21 +5,21 @@ use std::cmp::Ordering;
 use lodestore_contract::{Direction, Result};
 use lodestore_index::key_head;
 
-use super::{Pair, Source, Stop, Visitor};
+use super::{CursorStep, Pair, Source, Visitor};
 use crate::value_log::Dead;
 use crate::view::Known;
 
 /// A source and its current pair.
-struct Standing<'a> {
+struct MergeSource<'a> {
     source: Source<'a>,
     head: u64,
-    /// `None`: the source has the pair ([`Stop::Passing`]).
+    /// `None`: the source has the pair ([`CursorStep::Unpacked`]).
     pair: Option<Pair<'a>>,
-    /// Whether only the key of the pair is valid: see [`Stop::Newer`].
+    /// Whether only the key of the pair is valid: see [`CursorStep::Newer`].
     is_newer: bool,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> MergeSource<'a> {
     /// Moves a source to its first pair, if it has one.
     fn first(source: Source<'a>) -> Result<Option<Self>> {
         let mut this = Self { source, head: 0, pair: None, is_newer: false };
@@ -31,20 +31,20 @@ impl<'a> Standing<'a> {
     fn step(&mut self) -> Result<bool> {
         self.is_newer = false;
         match self.source.next()? {
-            Stop::Lasting(pair) => {
+            CursorStep::Stored(pair) => {
                 self.head = key_head(pair.key);
                 self.pair = Some(pair);
             }
-            Stop::Passing => {
+            CursorStep::Unpacked => {
                 self.pair = None;
                 self.head = key_head(self.pair().key);
             }
-            Stop::Newer(key) => {
+            CursorStep::Newer(key) => {
                 self.head = key_head(key);
                 self.pair = Some(Pair { key, known: Known::Deleted });
                 self.is_newer = true;
             }
-            Stop::End => return Ok(false),
+            CursorStep::End => return Ok(false),
         }
         Ok(true)
     }
@@ -53,7 +53,7 @@ impl<'a> Standing<'a> {
     fn pair(&self) -> Pair<'_> {
         match self.pair {
             Some(pair) => pair,
-            None => self.source.passing().expect("a source that says so stands at a pair"),
+            None => self.source.unpacked_pair().expect("a source that says so stands at a pair"),
         }
     }
 }
@@ -66,7 +66,7 @@ impl<'a> Standing<'a> {
 pub(crate) struct Merge<'a> {
     direction: Direction,
     /// Newest first.
-    sources: Vec<Standing<'a>>,
+    sources: Vec<MergeSource<'a>>,
     heap: Vec<u32>,
     /// Whether a pair is shown. Its source moves on when the next pair is requested.
     shown: bool,
@@ -81,7 +81,7 @@ impl<'a> Merge<'a> {
     pub(crate) fn new(direction: Direction, sources: Vec<Source<'a>>) -> Result<Self> {
         let mut standing = Vec::with_capacity(sources.len());
         for source in sources {
-            standing.extend(Standing::first(source)?);
+            standing.extend(MergeSource::first(source)?);
         }
         let heap = (0..standing.len() as u32).collect::<Vec<_>>();
         let mut this = Self { direction, sources: standing, heap, shown: false, dead: Dead::default() };
@@ -91,7 +91,7 @@ impl<'a> Merge<'a> {
 
     /// Returns the source at a position of the heap.
     #[inline]
-    fn at(&self, place: usize) -> &Standing<'a> {
+    fn at(&self, place: usize) -> &MergeSource<'a> {
         &self.sources[self.heap[place] as usize]
     }
 
@@ -143,11 +143,11 @@ impl<'a> Merge<'a> {
     }
 
     /// Returns the shown pair in the form of a source's step.
-    pub(super) fn stop(&self) -> Stop<'a> {
+    pub(super) fn stop(&self) -> CursorStep<'a> {
         match self.heap.first().map(|top| &self.sources[*top as usize]) {
-            Some(Standing { pair: Some(pair), .. }) => Stop::Lasting(*pair),
-            Some(_) => Stop::Passing,
-            None => Stop::End,
+            Some(MergeSource { pair: Some(pair), .. }) => CursorStep::Stored(*pair),
+            Some(_) => CursorStep::Unpacked,
+            None => CursorStep::End,
         }
     }
 

@@ -78,7 +78,7 @@ impl<'a> BatchRecord<'a> {
     }
 
     /// Returns the offset of each operation's entry in the segment, in order.
-    pub(crate) fn places(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn positions(&self) -> impl Iterator<Item = u64> {
         self.members.iter().scan(self.at + ENTRY_HEADER_BYTES as u64, |next, (_, op)| {
             let at = *next;
             *next += op.entry_len() as u64;

@@ -149,7 +149,7 @@ fn a_batch_comes_back_whole_with_one_sequence() {
         let Record::Batch(batch) = found else { panic!("a batch is a batch") };
         let members: Vec<_> = batch.members().collect();
         assert_eq!(members.iter().map(|(_, entry)| op_of(entry)).collect::<Vec<_>>(), ops);
-        assert_eq!(members.iter().map(|(at, _)| *at).collect::<Vec<_>>(), record.places().collect::<Vec<_>>());
+        assert_eq!(members.iter().map(|(at, _)| *at).collect::<Vec<_>>(), record.positions().collect::<Vec<_>>());
         for (at, entry) in members {
             let place = &bytes[(at - slot.at) as usize..];
             assert_eq!(entry.sequence(FRAME.base), 1500);

@@ -78,7 +78,7 @@ pub(crate) struct Chain {
     room: u64,
     /// Whether an earlier open may have written to it. Extents that were allocated and not linked
     /// may contain records with this nonce.
-    went_on: bool,
+    is_continued: bool,
 }
 
 impl Chain {
@@ -111,7 +111,7 @@ impl Chain {
     }
 
     /// Frees its extents, which nothing names any more.
-    pub(crate) fn give_back(&self, pool: &Pool) {
+    pub(crate) fn free_extents(&self, pool: &Pool) {
         self.extents().for_each(|at| pool.allocator().free_extent(pool, at));
     }
 
@@ -142,7 +142,7 @@ impl Chain {
     ///
     /// # Errors
     /// [`Error::Full`]: nothing is changed. [`Error::Poisoned`].
-    pub(crate) fn make_room(&mut self, pool: &Pool, reserve: &Reserve, len: u64) -> Result<()> {
+    pub(crate) fn ensure_space(&mut self, pool: &Pool, reserve: &Reserve, len: u64) -> Result<()> {
         if !self.is_full(len) {
             return Ok(());
         }
@@ -168,7 +168,7 @@ impl Chain {
             }
         }
         for (number, link) in self.links.iter().enumerate().skip(before) {
-            if self.went_on {
+            if self.is_continued {
                 zero_durable(pool, link.at, link.capacity);
             }
             let head = Head { number: number as u32, nonce: self.nonce, capacity: link.capacity };
@@ -185,12 +185,12 @@ impl Chain {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub(crate) fn go_on(&mut self, pool: &Pool, end: u64) -> Result<()> {
-        (self.end, self.went_on) = (end, true);
+    pub(crate) fn continue_at(&mut self, pool: &Pool, end: u64) -> Result<()> {
+        (self.end, self.is_continued) = (end, true);
         // The record that was cut off is invalidated first: then neither its wiped nor its other
         // parts make it whole again.
         if pool.mutant(Mutant::ManifestNotWiped) {
-            self.went_on = false;
+            self.is_continued = false;
             return Ok(());
         }
         if let Some(word) = self.place_of(end) {

@@ -101,7 +101,7 @@ fn check_table(table: &TableDescriptor) -> Result<(), Refused> {
 struct Owned {
     identities: BTreeSet<u64>,
     /// From the extent's first byte to the byte after its last, as raw positions.
-    places: BTreeMap<u64, u64>,
+    positions: BTreeMap<u64, u64>,
 }
 
 impl Owned {
@@ -111,12 +111,12 @@ impl Owned {
         let to = from.saturating_add(table.bytes);
         require(self.is_free(from, to), "a table's extent is another's too", table.identity)?;
         require(self.identities.insert(table.identity), "a table is there already", table.identity)?;
-        self.places.insert(from, to);
+        self.positions.insert(from, to);
         Ok(())
     }
 
     fn is_free(&self, from: u64, to: u64) -> bool {
-        self.places.range(..to).next_back().is_none_or(|(_, end)| *end <= from)
+        self.positions.range(..to).next_back().is_none_or(|(_, end)| *end <= from)
     }
 
     /// Adds the extent of a value segment.
@@ -127,17 +127,17 @@ impl Owned {
         let counts = used.written <= used.bytes && used.dead <= used.bytes;
         require(place && counts, "a value segment's description cannot be", id)?;
         require(self.is_free(from, to), "a value segment's extent is another's too", id)?;
-        self.places.insert(from, to);
+        self.positions.insert(from, to);
         Ok(())
     }
 
     fn remove_values(&mut self, at: NvPtr) {
-        self.places.remove(&at.raw());
+        self.positions.remove(&at.raw());
     }
 
     fn remove(&mut self, table: &TableDescriptor) {
         self.identities.remove(&table.identity);
-        self.places.remove(&table.at.raw());
+        self.positions.remove(&table.at.raw());
     }
 
     /// Adds all tables, or none.

@@ -40,10 +40,10 @@ impl Memtable {
         loop {
             if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
                 let Some(header) = encode_header(frame, slot, number, true, op) else {
-                    return Err(out_of_reach());
+                    return Err(sequence_out_of_range());
                 };
-                if segment.end > segment.settle_at {
-                    self.settle_records(&mut segment);
+                if segment.end > segment.protect_at {
+                    self.protect_records(&mut segment);
                 }
                 let at = segment.at.add(slot.at);
                 if self.pool.mutant(Mutant::RecordNotFlushed) {
@@ -58,10 +58,9 @@ impl Memtable {
                     self.pool.check()
                 };
                 let (before, end) = (segment.end, slot.at + len as u64);
-                let old =
-                    self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
+                let old = self.publish_after(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
                 self.mark_end(&mut segment);
-                self.look_behind(before, end);
+                self.check_dram_after(before, end);
                 return Ok(old);
             }
             let deletes = op.payload == Payload::Tombstone;
@@ -80,9 +79,9 @@ impl Memtable {
         let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
         loop {
             if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
-                let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(out_of_reach)?;
-                if segment.end > segment.settle_at {
-                    self.settle_records(&mut segment);
+                let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(sequence_out_of_range)?;
+                if segment.end > segment.protect_at {
+                    self.protect_records(&mut segment);
                 }
                 self.pool.store_durable(segment.at.add(slot.at), &record.parts());
                 if !self.pool.mutant(Mutant::BatchNotLogged) {
@@ -91,7 +90,7 @@ impl Memtable {
                 self.pool.check()?;
                 segment.end = slot.at + len as u64;
                 self.mark_end(&mut segment);
-                return Ok(record.places().map(|place| segment.at.add(place).raw()).collect());
+                return Ok(record.positions().map(|place| segment.at.add(place).raw()).collect());
             }
             let deletes = spare || ops.iter().all(|op| op.payload == Payload::Tombstone);
             self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
@@ -142,7 +141,7 @@ impl Memtable {
         if log >= self.limits.0 {
             self.full.store(true, Ordering::Relaxed);
         }
-        self.look();
+        self.check_dram_limit();
         *segment = Segment {
             at,
             room: room_of(capacity),
@@ -150,7 +149,7 @@ impl Memtable {
             end: SEGMENT_HEADER_BYTES as u64,
             spare: Some(Box::new(header)),
             is_counted: false,
-            settle_at: SEGMENT_HEADER_BYTES as u64,
+            protect_at: SEGMENT_HEADER_BYTES as u64,
             next: segment.next + 1,
             frame: Some(frame),
             last: 0,
@@ -190,12 +189,12 @@ impl Memtable {
     /// second record that ends in each page. The loss of a log page in a power failure is thus
     /// detected.
     #[cold]
-    pub(super) fn settle_records(&self, segment: &mut Segment) {
+    pub(super) fn protect_records(&self, segment: &mut Segment) {
         self.store_spare(segment);
         let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
         self.pool.flush(hint_at, size_of::<u64>());
         let start = segment.at.offset();
-        segment.settle_at = (start + segment.end).next_multiple_of(PAGE_BYTES) - start;
+        segment.protect_at = (start + segment.end).next_multiple_of(PAGE_BYTES) - start;
     }
 
     /// Adds a segment whose first record is durable to the log count of the generation, once.
@@ -259,6 +258,6 @@ impl Memtable {
 }
 
 #[cold]
-pub(super) fn out_of_reach() -> Error {
+pub(super) fn sequence_out_of_range() -> Error {
     Error::corrupt("log", "a number or a length is out of its segment's reach")
 }

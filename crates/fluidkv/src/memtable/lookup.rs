@@ -121,7 +121,7 @@ impl Memtable {
         while self.is_newer(&entry, number) {
             #[cfg(any(test, feature = "testing"))]
             visits::add();
-            let Some(older) = lock(&self.older[Self::part_of(at)]).get(&at).copied() else { return Ok(None) };
+            let Some(older) = lock(&self.older[Self::older_map_of(at)]).get(&at).copied() else { return Ok(None) };
             at = older;
             entry = self.entry(at)?;
         }

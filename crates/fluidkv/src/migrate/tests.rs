@@ -96,7 +96,7 @@ fn late_split(store: &FluidKv) -> Task {
 /// Like [`late_split`], with the range released.
 fn waiting_split(store: &FluidKv) {
     let Task::Compact(range) = late_split(store) else { panic!("a compaction") };
-    store.running.inner.migration.let_go(&[range.id]);
+    store.running.inner.migration.release_ranges(&[range.id]);
 }
 
 #[track_caller]
@@ -273,15 +273,15 @@ fn there_are_never_more_memtables_than_may_be() {
         }
     });
     assert_eq!(inner.rotate(), Rotation::AtLimit);
-    assert!(!inner.migration.pace.is_stopped(), "nobody has to write");
+    assert!(!inner.migration.pace.is_stalled(), "nobody has to write");
     // The last writer of a frozen memtable arrives late: the active one has space.
     let active = inner.view.load().active.generation;
     inner.freeze(active - 1);
-    assert!(!inner.migration.pace.is_stopped());
+    assert!(!inner.migration.pace.is_stalled());
     inner.freeze(active);
-    assert!(inner.migration.pace.is_stopped() && memtables(inner) == MEMTABLES_MAX);
+    assert!(inner.migration.pace.is_stalled() && memtables(inner) == MEMTABLES_MAX);
     assert_settles(&store, &told);
-    assert!(!inner.migration.pace.is_stopped());
+    assert!(!inner.migration.pace.is_stalled());
     assert_all(&store, 0..400, 1);
 }
 
@@ -327,7 +327,7 @@ fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flus
     for round in 2..6 {
         fill(&store, 0..10, round);
         inner.rotate();
-        inner.work_until_quiet(Due::All);
+        inner.run_due_tasks(Due::All);
         assert_eq!(lock(&told).len(), 1, "the first met it: {told:?}");
     }
     for asked in 1..3 {
@@ -357,13 +357,13 @@ fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
     let chunk = u64::from(inner.pool.options().chunk_bytes);
     std::iter::from_fn(|| take(chunk)).for_each(drop);
     let before = store.stats().engine_counters["compactions"];
-    inner.work_until_quiet(Due::All);
-    assert!(lock(&inner.migration.busy).failures.gravest().is_some(), "there was no room");
+    inner.run_due_tasks(Due::All);
+    assert!(lock(&inner.migration.busy).failures.most_severe().is_some(), "there was no room");
     assert!(inner.next_task(Due::All).is_none(), "it is not tried again for nothing");
     let compactions = || store.stats().engine_counters["compactions"] - before;
     let done = compactions();
     taken.drain(..8).for_each(|at| allocator.free_extent(&inner.pool, at));
-    inner.work_until_quiet(Due::All);
+    inner.run_due_tasks(Due::All);
     assert!(compactions() > done);
     assert_eq!(store.stats().engine_counters["runs_most"], 0);
     assert_eq!(*lock(&told), [""; 0]);
@@ -377,7 +377,7 @@ fn a_settle_beside_a_close_says_that_the_store_is_closed() {
     fill(&store, 0..10, 1);
     let inner = &store.running.inner;
     inner.open.close();
-    assert!(matches!(inner.settle_all(), Err(Error::Closed)));
+    assert!(matches!(inner.flush_and_compact(), Err(Error::Closed)));
     inner.open.reopen();
     store.close().expect("closed");
 }
@@ -388,7 +388,7 @@ fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     fill(&store, 0..800, 1);
-    let settled = store.running.inner.settle_within(Duration::ZERO);
+    let settled = store.running.inner.flush_and_compact_within(Duration::ZERO);
     assert!(matches!(settled, Err(Error::Unfinished { .. })), "{settled:?}");
     let text = settled.expect_err("unfinished").to_string();
     assert!(text.contains("hold them back") && text.contains("settle again"), "{text}");
@@ -408,13 +408,13 @@ fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
         inner.rotate();
     }
     inner.freeze(inner.view.load().active.generation);
-    assert!(inner.migration.pace.is_stopped());
+    assert!(inner.migration.pace.is_stalled());
     let refused = Error::io("opening", "a region", std::io::Error::from_raw_os_error(24));
     lock(&inner.migration.busy).failures.note_flush(Err(refused), 0);
     let put = store.put(b"key", b"value");
     assert!(matches!(put, Err(Error::Io { .. })), "{put:?}");
     store.put(b"key", b"value").expect("the flush is tried again");
-    assert!(!inner.migration.pace.is_stopped());
+    assert!(!inner.migration.pace.is_stalled());
     assert_settles(&store, &told);
     assert_all(&store, 0..MEMTABLES_MAX, 1);
 }
@@ -426,7 +426,7 @@ fn no_change_is_missed_by_who_looked_for_work_before_it() {
     let seen = migration.changes();
     migration.set_frozen(1);
     // No test would outlast this limit.
-    migration.rest(seen, FLUSH_AND_COMPACT_TIMEOUT);
+    migration.wait_for_change(seen, FLUSH_AND_COMPACT_TIMEOUT);
     assert_eq!(migration.changes(), seen + 1);
 }
 
@@ -440,7 +440,7 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
     let inner = &store.running.inner;
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
     // No range is like this: it claims adjacent small tables that it does not have.
-    let impossible = Range { crowd: OnceLock::from(Some(0..1000)), ..with_runs(&range, Vec::new()) };
+    let impossible = Range { small_tables: OnceLock::from(Some(0..1000)), ..with_runs(&range, Vec::new()) };
     lock(&inner.migration.busy).ranges.insert(range.id);
     let work = || inner.run(Task::Compact(Arc::new(impossible)));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err(), "tables that are not there");
@@ -481,7 +481,7 @@ fn with_runs(range: &Range, runs: Vec<Sorted>) -> Range {
         runs,
         stable: Sorted::new(range.stable.tables.clone()),
         cuts: Vec::new(),
-        crowd: OnceLock::new(),
+        small_tables: OnceLock::new(),
     }
 }
 

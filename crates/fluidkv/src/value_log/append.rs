@@ -16,7 +16,7 @@ use crate::memtable::Memtable;
 
 /// The kind of writer that appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum Appender {
     /// A write, which leaves the reserve alone.
     Writer,
     /// The collector, which frees space and may use the reserve.
@@ -45,7 +45,7 @@ impl Inner {
     /// value that the last group may have written.
     #[cold]
     pub(crate) fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
-        let pointer = self.append_values(&[(op.key, op.payload.bytes())], By::Writer)?[0];
+        let pointer = self.append_values(&[(op.key, op.payload.bytes())], Appender::Writer)?[0];
         let small = Op { payload: Payload::Pointer(&pointer), ..*op };
         self.apply_small(memtable, &small, hash).inspect_err(|_| self.forget_value(op.key, &pointer))
     }
@@ -63,7 +63,7 @@ impl Inner {
             return with(ops);
         }
         let large: Vec<_> = ops.iter().filter(|op| is_large(op)).map(|op| (op.key, op.payload.bytes())).collect();
-        let pointers = self.append_values(&large, By::Writer)?;
+        let pointers = self.append_values(&large, Appender::Writer)?;
         let mut next = pointers.iter();
         let mut small = Vec::with_capacity(ops.len());
         for op in ops {
@@ -84,12 +84,17 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`].
-    pub(crate) fn append_values(&self, values: &[(&[u8], &[u8])], by: By) -> Result<Vec<[u8; POINTER_BYTES]>> {
-        let number = if by == By::Collector { WRITER_TAIL_COUNT } else { thread_slot() % WRITER_TAIL_COUNT };
+    pub(crate) fn append_values(
+        &self,
+        values: &[(&[u8], &[u8])],
+        appender: Appender,
+    ) -> Result<Vec<[u8; POINTER_BYTES]>> {
+        let number =
+            if appender == Appender::Collector { WRITER_TAIL_COUNT } else { thread_slot() % WRITER_TAIL_COUNT };
         let mut tail = lock(&self.values.tails[number].0);
         let mut pointers = Vec::with_capacity(values.len());
         for (key, value) in values {
-            match self.append_value(&mut tail, key, value, by) {
+            match self.append_value(&mut tail, key, value, appender) {
                 Ok(pointer) => pointers.push(pointer.encode()),
                 Err(error) => {
                     // The next owner of the tail fences only its own stores.
@@ -107,10 +112,16 @@ impl Inner {
     }
 
     /// Stores one value, which is durable after the next fence.
-    fn append_value(&self, tail: &mut Option<Arc<ValueSegment>>, key: &[u8], value: &[u8], by: By) -> Result<Pointer> {
+    fn append_value(
+        &self,
+        tail: &mut Option<Arc<ValueSegment>>,
+        key: &[u8],
+        value: &[u8],
+        appender: Appender,
+    ) -> Result<Pointer> {
         let len = record_len(key.len(), value.len());
         if len > self.sizes.value_segment / OWN_SEGMENT_DIVISOR {
-            let own = self.begin_values((SEGMENT_HEADER_BYTES + len, SEGMENT_HEADER_BYTES + len), by)?;
+            let own = self.begin_segment((SEGMENT_HEADER_BYTES + len, SEGMENT_HEADER_BYTES + len), appender)?;
             let pointer = self.store_value(&own, key, value);
             own.sealed.store(true, Ordering::Release);
             return Ok(pointer);
@@ -119,7 +130,7 @@ impl Inner {
         if let Some(segment) = tail.as_mut().filter(has_room) {
             return Ok(self.store_value(segment, key, value));
         }
-        let fresh = self.begin_values((SEGMENT_HEADER_BYTES + len, self.sizes.value_segment), by)?;
+        let fresh = self.begin_segment((SEGMENT_HEADER_BYTES + len, self.sizes.value_segment), appender)?;
         let pointer = self.store_value(&fresh, key, value);
         if let Some(full) = tail.replace(fresh) {
             full.sealed.store(true, Ordering::Release);
@@ -139,22 +150,22 @@ impl Inner {
     /// Allocates a segment and adds it to the manifest. Its size is the most that one free extent
     /// has, between `least` and `most`.
     #[cold]
-    fn begin_values(&self, (least, most): (u64, u64), by: By) -> Result<Arc<ValueSegment>> {
+    fn begin_segment(&self, (least, most): (u64, u64), appender: Appender) -> Result<Arc<ValueSegment>> {
         self.reserve.note_values();
         // A log that ends before this segment was begun is damaged: its hint proves that.
         self.view.load().active.flush_ends();
-        let (at, bytes) = match by {
-            By::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
-            By::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,
+        let (at, bytes) = match appender {
+            Appender::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
+            Appender::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,
         };
-        self.name_values(at, bytes).inspect_err(|error| {
+        self.record_segment(at, bytes).inspect_err(|error| {
             if !matches!(error, Error::Poisoned { .. }) {
                 self.pool.allocator().free_extent(&self.pool, at);
             }
         })
     }
 
-    fn name_values(&self, at: NvPtr, bytes: u64) -> Result<Arc<ValueSegment>> {
+    fn record_segment(&self, at: NvPtr, bytes: u64) -> Result<Arc<ValueSegment>> {
         let mut publisher = lock(&self.publisher);
         let next = publisher.state.next_value();
         let Ok(id) = u32::try_from(next) else {

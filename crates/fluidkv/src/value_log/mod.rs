@@ -37,7 +37,7 @@ use lodestore_media::{Pool, crc32c};
 use crate::entry::{Entry, POINTER_BYTES, Payload};
 use crate::manifest::ValueChange;
 use crate::table::Reads;
-use record::{Pointer, place_of};
+use record::{Pointer, name_of};
 use segment::ValueSegment;
 
 /// Number of writer tails; more threads share them. The tail after the last one belongs to the
@@ -135,7 +135,7 @@ impl ValueLog {
     }
 
     /// Frees a retired segment that no reader can use any more.
-    fn forget(&self, id: u32) {
+    fn free_segment(&self, id: u32) {
         let Some(segment) = self.find(id) else { return };
         self.segments.rcu(|segments| {
             let mut segments = Vec::clone(segments);
@@ -153,7 +153,7 @@ impl ValueLog {
     /// bytes.
     pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER_BYTES], reads: Reads) -> Result<&[u8]> {
         let pointer = Pointer::decode(pointer);
-        let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", place_of(pointer.id), pointer.offset()), what);
+        let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", name_of(pointer.id), pointer.offset()), what);
         let (at, bytes) = {
             let segments = self.segments.load();
             let index = segments.binary_search_by_key(&pointer.id, |segment| segment.id);
@@ -185,17 +185,17 @@ impl ValueLog {
     /// Returns the changes of segments that the manifest does not know to be sealed. If the
     /// manifest has them, and all writes of a flush have ended, no pointer in a table leads beyond
     /// a length that it knows.
-    pub(crate) fn news(&self) -> Vec<ValueChange> {
-        let news = |segment: &Arc<ValueSegment>| {
+    pub(crate) fn unsealed_changes(&self) -> Vec<ValueChange> {
+        let unsealed_changes = |segment: &Arc<ValueSegment>| {
             let sealed = segment.sealed.load(Ordering::Acquire);
             ValueChange { id: segment.id.into(), dead: 0, written: segment.written(), sealed }
         };
         let segments = self.segments.load();
-        segments.iter().filter(|segment| !segment.settled.load(Ordering::Acquire)).map(news).collect()
+        segments.iter().filter(|segment| !segment.settled.load(Ordering::Acquire)).map(unsealed_changes).collect()
     }
 
     /// Records that the manifest has these changes.
-    pub(crate) fn told(&self, changes: &[ValueChange]) {
+    pub(crate) fn mark_recorded(&self, changes: &[ValueChange]) {
         for change in changes.iter().filter(|change| change.sealed) {
             if let Some(segment) = u32::try_from(change.id).ok().and_then(|id| self.find(id)) {
                 segment.settled.store(true, Ordering::Release);
@@ -222,7 +222,7 @@ impl ValueLog {
         };
         let segments = self.segments.load();
         let kept = segments.iter().find(keeps)?;
-        Some(Error::corrupt(place_of(kept.id), "it is damaged, and kept with what is garbage in it"))
+        Some(Error::corrupt(name_of(kept.id), "it is damaged, and kept with what is garbage in it"))
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {

@@ -107,7 +107,7 @@ pub(crate) fn find_segment(bytes: &[u8]) -> Option<(u32, u64)> {
 /// # Errors
 /// [`Error::NewerFormat`]; [`Error::Corrupt`].
 pub(crate) fn check_segment(bytes: &[u8], id: u32, capacity: u64) -> Result<()> {
-    let wrong = |what| Err(Error::corrupt(place_of(id), what));
+    let wrong = |what| Err(Error::corrupt(name_of(id), what));
     let Some(copy) = whole_copy(bytes) else { return wrong("its header is not whole") };
     let found = u32_at(copy, 8);
     if found > VALUE_LOG_VERSION {
@@ -118,7 +118,7 @@ pub(crate) fn check_segment(bytes: &[u8], id: u32, capacity: u64) -> Result<()> 
 }
 
 /// Returns the name of a segment, for errors.
-pub(crate) fn place_of(id: u32) -> String {
+pub(crate) fn name_of(id: u32) -> String {
     format!("value segment {id}")
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Pool};
 
-use super::record::{Records, SEGMENT_HEADER_BYTES, check_segment, place_of};
+use super::record::{Records, SEGMENT_HEADER_BYTES, check_segment, name_of};
 use super::segment::ValueSegment;
 use crate::manifest::state::ManifestState;
 use crate::manifest::{ValueChange, ValueUse};
@@ -68,7 +68,7 @@ pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], reach: &Reach) 
         }
         if reach.get(&segment.id).is_some_and(|end| *end > segment.written()) {
             segment.damaged.store(true, Ordering::Release);
-            let place = format!("{}, byte {}", place_of(segment.id), segment.written());
+            let place = format!("{}, byte {}", name_of(segment.id), segment.written());
             damage.push(Error::corrupt(place, "records that logs point to cannot be found"));
         }
     }

@@ -113,7 +113,7 @@ impl Drop for Hold {
         // snapshot.
         let mut next = lock(&self.next).take();
         while let Some((ids, hold)) = next {
-            ids.into_iter().for_each(|id| self.log.forget(id));
+            ids.into_iter().for_each(|id| self.log.free_segment(id));
             next = Arc::into_inner(hold).and_then(|hold| lock(&hold.next).take());
         }
     }

@@ -37,7 +37,7 @@ fn pool(mutant: Option<Mutant>) -> (Arc<Pool>, Reserve) {
 fn begun(pool: &Pool, reserve: &Reserve) -> (Chain, u64) {
     let checkpoint = encode_checkpoint(&ManifestState::new(), NONCE, 1);
     let mut chain = Chain::new(NONCE);
-    chain.make_room(pool, reserve, checkpoint.len() as u64).expect("room");
+    chain.ensure_space(pool, reserve, checkpoint.len() as u64).expect("room");
     chain.append(pool, &checkpoint, Mutant::ManifestNotFenced).expect("appended");
     (chain, checkpoint.len() as u64)
 }
@@ -54,7 +54,7 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
     let (chain, end) = begun(&pool, &reserve);
     let (mut chain, before) = Chain::read(&pool, chain.first()).expect("a chain");
     assert_eq!(before[end as usize], 0xA5);
-    chain.go_on(&pool, end).expect("gone on");
+    chain.continue_at(&pool, end).expect("gone on");
     let (_, behind) = before.split_at(end as usize);
     let (_, after) = Chain::read(&pool, chain.first()).expect("a chain");
     assert_eq!(after[..end as usize], before[..end as usize]);
@@ -63,7 +63,7 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
     // New extents have no record bytes either: a crash may have undone their earlier allocation,
     // with a record in them, before they were linked.
     let links = chain.links.len();
-    chain.make_room(&pool, &reserve, 4 * behind.len() as u64).expect("room");
+    chain.ensure_space(&pool, &reserve, 4 * behind.len() as u64).expect("room");
     assert!(chain.links.len() > links);
     for link in &chain.links[links..] {
         let bytes = pool.bytes(link.at, link.capacity as usize).expect("an extent");
@@ -104,7 +104,7 @@ fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
         let bytes;
         (chain, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
         assert_eq!(places(&replay(&bytes, NONCE).expect("a manifest").state), [], "it was cut off");
-        chain.go_on(&pool, end).expect("gone on");
+        chain.continue_at(&pool, end).expect("gone on");
         // One word of the second record, then the other words.
         for all_but_one in [false, true] {
             for word in (0..words).filter(|word| (*word == there) != all_but_one) {

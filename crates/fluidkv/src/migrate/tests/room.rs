@@ -8,7 +8,7 @@ use super::*;
 fn take_room(inner: &Inner) -> Vec<NvPtr> {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
-    std::iter::from_fn(|| take().filter(|_| inner.reserve.has_room_for_a_range(&inner.pool))).collect()
+    std::iter::from_fn(|| take().filter(|_| inner.reserve.has_space_for_range(&inner.pool))).collect()
 }
 
 /// Plans the split of the only range, before this one of its tables.
@@ -72,9 +72,9 @@ fn the_largest_range_is_halved_for_room_by_who_can_hold_it_and_keeps_its_cuts_el
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
     let ranges = || inner.view.load().ranges.list.clone();
     assert!(ranges().len() == 1 && range.bytes() >= inner.sizes.range / 2, "{} bytes", range.bytes());
-    let held = inner.migration.hold_free(std::iter::once(range.id));
+    let held = inner.migration.hold_idle_ranges(std::iter::once(range.id));
     assert!(!inner.halve_largest().expect("not halved"));
-    inner.migration.let_go(&held);
+    inner.migration.release_ranges(&held);
     assert!(ranges().len() == 1 && ranges()[0].cuts.is_empty());
     let needed = inner.reserve.needed_bytes();
     assert!(inner.halve_largest().expect("halved"));
