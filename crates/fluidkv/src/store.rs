@@ -252,15 +252,15 @@ impl FluidKv {
     /// Returns the bytes of the capacity that must stay free of other use outside the regions
     /// (`lodestore_media::Pool::take_beside`). Flushes, compactions, deletes and some more puts
     /// need them.
-    pub fn room_to_leave(&self) -> u64 {
-        let (wanted, free) = self.room_wanted();
+    pub fn reserved_bytes(&self) -> u64 {
+        let (wanted, free) = self.required_and_free();
         wanted.saturating_sub(free)
     }
 
     /// Returns the bytes free in the regions beyond the required space. No other owner can use
     /// them.
-    pub fn room_within(&self) -> u64 {
-        let (wanted, free) = self.room_wanted();
+    pub fn free_bytes_in_regions(&self) -> u64 {
+        let (wanted, free) = self.required_and_free();
         free.saturating_sub(wanted)
     }
 
@@ -275,7 +275,7 @@ impl FluidKv {
 
     /// Returns `(required, free)`: the bytes that background work and some more puts need, and the
     /// free bytes.
-    fn room_wanted(&self) -> (u64, u64) {
+    fn required_and_free(&self) -> (u64, u64) {
         let inner = &self.running.inner;
         let view = inner.view.load();
         let percent = u64::from(inner.options.buffer_percent);

@@ -87,7 +87,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
     if !report.engine_created {
         // Remains of an interrupted creation are overwritten.
         let file = writing()?;
-        let superblock = begin_file(pool, &file, options)?;
+        let superblock = create_file(pool, &file, options)?;
         return Ok(Begun { file, superblock, lost: None });
     }
     let gone = || Error::corrupt("values.0000", MISSING_ADVICE);
@@ -122,7 +122,7 @@ fn found(file: BlockFile) -> Result<Begun> {
 
 /// Writes the superblock of a new file. The superblock is durable before any pointer into the file
 /// exists.
-fn begin_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
+fn create_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
     let segment_bytes = options.segment_of_new() as u32;
     let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool)? };
     file.grow(BlockFile::BLOCK)?;
@@ -195,7 +195,7 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     }
     let is_written = !values.sizes.is_lost;
     if is_written {
-        make_length(values)?;
+        extend_file(values)?;
     }
     let held = lock(&values.space).counted();
     let mut arranged = Vec::with_capacity(held.len());
@@ -218,7 +218,7 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Io`].
-fn make_length(values: &Values) -> Result<()> {
+fn extend_file(values: &Values) -> Result<()> {
     let wanted = values.offset(lock(&values.space).counts().all);
     if wanted <= values.file.len() {
         return Ok(());
@@ -291,10 +291,10 @@ pub(crate) fn account(running: &Running) -> Stats {
         values_refused_now: values.full.load(std::sync::atomic::Ordering::Relaxed).into(),
         values_moved: read(&own.moved),
         values_moved_bytes: read(&own.moved_bytes),
-        values_cooled_bytes: read(&own.cooled),
+        values_cooled_bytes: read(&own.cold_bytes),
         values_scanned_bytes: read(&own.scanned_bytes),
         values_segments_freed: read(&own.freed),
-        values_looks: read(&own.looks),
+        values_looks: read(&own.work_checks),
         values_group_splits: read(&own.splits),
         values_written_bytes: counters.bytes_written,
         values_reads: counters.reads,

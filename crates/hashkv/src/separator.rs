@@ -52,8 +52,8 @@ impl Separator for Values {
             }
         }
         self.mark_cold(&mut items);
-        self.make_way(items.iter().map(|item| item.len() as u64).sum())?;
-        let (parts, pointers) = self.append(&items, self.spare(), Mutant::ScatterNotSynced)?.keep();
+        self.collect_until_fits(items.iter().map(|item| item.len() as u64).sum())?;
+        let (parts, pointers) = self.append(&items, self.spare(), Mutant::ScatterNotSynced)?.into_parts();
         lock(&self.unpublished).extend(parts);
         let placed = pointers.iter().flatten();
         Counts::add(&self.counts.separated, placed.clone().count() as u64);
@@ -72,7 +72,7 @@ impl Separator for Values {
         parts.iter().for_each(|(part, live)| space.written(part, *live));
         drop(space);
         self.note_full();
-        self.stir();
+        self.signal_work();
     }
 
     fn holds(&self) -> bool {
@@ -83,14 +83,14 @@ impl Separator for Values {
         let Some(index) = self.index() else { return Ok(()) };
         let (mut tries, mut most) = (FUTILE_COLLECTIONS_MAX, 0);
         loop {
-            self.give_back(self.spare());
+            self.release_space(self.spare());
             let room = self.pool.room_on_medium();
             tries -= u32::from(room <= most);
-            if room >= index.room_to_leave() || tries == 0 {
+            if room >= index.reserved_bytes() || tries == 0 {
                 break;
             }
             most = most.max(room);
-            self.gains(&Gain::ANY)?;
+            self.collect_gain(&Gain::ANY)?;
         }
         Ok(())
     }
@@ -111,6 +111,6 @@ impl Separator for Values {
             }
         }
         drop(space);
-        self.stir();
+        self.signal_work();
     }
 }

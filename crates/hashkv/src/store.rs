@@ -86,7 +86,7 @@ impl HashKv {
         if options.index.workers > 0 {
             let (values, stopping) = (Arc::clone(&running.values), Arc::clone(&running.stopping));
             let rate = options.collect_rate;
-            let collect = move || own_work(|| collect_behind(&values, rate, &stopping));
+            let collect = move || own_work(|| collect_in_background(&values, rate, &stopping));
             *lock(&running.collector) = Some(start_thread("lodestore-hash-collect", collect)?);
         }
         Ok(Self { running })
@@ -187,7 +187,7 @@ impl HashKv {
             Err(error) => !matches!(error, Error::Full { .. }),
         };
         if has_changed {
-            self.running.values.touch();
+            self.running.values.note_change();
         }
         outcome
     }
@@ -203,9 +203,9 @@ impl Stopping {
 
 /// Poisons the store if its background thread panics: no thread would finish the collection, or
 /// start another.
-struct Unwinding<'a>(&'a Pool);
+struct PoisonOnPanic<'a>(&'a Pool);
 
-impl Drop for Unwinding<'_> {
+impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.poison(PoisonReason::Panic, "a collection panicked");
@@ -214,11 +214,11 @@ impl Drop for Unwinding<'_> {
 }
 
 /// Collects while free segments are few, at `rate` bytes a second, until the store is closed.
-fn collect_behind(values: &Values, rate: u64, stopping: &Stopping) {
-    let _unwinding = Unwinding(&values.pool);
+fn collect_in_background(values: &Values, rate: u64, stopping: &Stopping) {
+    let _poison_on_panic = PoisonOnPanic(&values.pool);
     let mut pace = Pace::new(rate, Instant::now());
     while !stopping.stop.load(Ordering::Acquire) {
-        let found = values.tend();
+        let found = values.run_background_step();
         let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
         stopping.rest(if found { paced } else { paced.max(IDLE_PAUSE) });
     }
@@ -332,7 +332,7 @@ impl Store for HashKv {
 
     fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
         while let Some(needed) = self.written(self.try_update_with(key, change), Option::is_none)? {
-            self.running.values.look_for_room(needed)?;
+            self.running.values.recheck_space(needed)?;
         }
         Ok(())
     }
@@ -435,7 +435,7 @@ impl Store for HashKv {
         // A failure of one step does not skip the others.
         let index = self.running.index.settle();
         self.running.values.pool.check()?;
-        let values = self.running.values.settle();
+        let values = self.running.values.collect_all();
         // Moved records have left pointers in a memtable.
         let moved = self.running.index.settle();
         index.and(values).and(moved)

@@ -8,7 +8,7 @@ use lodestore_contract::{Error, Progress, Result, Store, VerifyReport, Visit};
 use lodestore_fluidkv::FluidKv;
 
 use crate::layout::{RECORD_HEADER_BYTES, Stored};
-use crate::read::loss;
+use crate::read::loss_of;
 use crate::store::Running;
 use crate::values::{Hold, Values};
 
@@ -45,9 +45,9 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
                 report.records += 1;
                 report.bytes += (RECORD_HEADER_BYTES + key.len() + value.len()) as u64;
             }
-            Ok(false) if running.values.is_gone(key, pointer) => {}
+            Ok(false) if running.values.is_expired_and_freed(key, pointer) => {}
             Ok(false) => {
-                let (place, what) = loss(pointer);
+                let (place, what) = loss_of(pointer);
                 report.find(place, what);
             }
             Err(Error::Io { source, .. }) => {

@@ -27,11 +27,12 @@ fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind
             let held = space.counted();
             assert_eq!(held, [1]);
             space.arrange(&[(1, Some((Home::Group(Prefix::ALL), newer)))], false);
-            let victim = space.choose(&Gain { segments: 0, worth: 0.0 }, 8).expect("a segment with something live");
+            let victim =
+                space.choose(&Gain { segments: 0, benefit_min: 0.0 }, 8).expect("a segment with something live");
             let [taken] = &victim.segments[..] else { panic!("one segment") };
             assert_eq!((taken.segment, taken.generation, taken.end), (1, newer, 8192), "in the order {pointers:?}");
             // The next use of a segment gets a new number.
-            let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+            let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
             assert_eq!(part.generation, newer + 1, "in the order {pointers:?}");
         }
     }
@@ -43,7 +44,7 @@ fn no_use_gets_the_number_of_one_that_only_a_pointer_to_an_expired_value_names()
     let mut space = counted([pointer(4, 32, 2000)]);
     space.note_use(9);
     space.arrange(&[(1, Some((Home::Cold, 4)))], false);
-    let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+    let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
     assert_eq!(part.generation, 10);
 }
 
@@ -53,8 +54,9 @@ fn numbers_of_uses_go_on_behind_those_of_an_open_wherever_they_are() {
     for first in [1, 1 << 30, (1 << 31) - 1, 1 << 31, 3 << 30, u32::MAX - 3] {
         let mut space = counted([first + 2, first, first + 3, first + 1].map(|generation| pointer(generation, 32, 80)));
         space.arrange(&[(1, None)], false);
-        let mut next =
-            || space.take(Owner::Cold, (100, SEGMENT as usize), (0, 0), &mut |_| false).expect("a free segment");
+        let mut next = || {
+            space.allocate_part(Owner::Cold, (100, SEGMENT as usize), (0, 0), &mut |_| false).expect("a free segment")
+        };
         let last = first + 3;
         // 0 is not a valid number.
         let wanted = last.checked_add(1).map_or([1, 2], |one| [one, one + 1]);
@@ -69,7 +71,7 @@ fn no_use_gets_the_number_of_one_that_a_pointer_behind_the_end_of_the_file_names
     for lost in [Pointer { segment: 3, generation: 9, at: 32, len: 80 }, pointer(9, SEGMENT - 8, 80)] {
         let mut space = counted([pointer(4, 32, 80), lost]);
         space.arrange(&[(1, Some((Home::Cold, 4)))], false);
-        let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+        let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
         assert_eq!(part.generation, 10);
     }
 }
@@ -114,7 +116,7 @@ fn held(live: &[u32]) -> Space {
 fn what_survives_a_collection_has_room_in_the_segments_that_there_are() {
     let live = [SEGMENT / 2; 10];
     let chosen = |room: u32| {
-        let victim = held(&live).choose(&Gain { segments: 0, worth: 0.0 }, room);
+        let victim = held(&live).choose(&Gain { segments: 0, benefit_min: 0.0 }, room);
         victim.map_or(0, |victim| victim.segments.len())
     };
     assert_eq!(chosen(0), 0);
@@ -136,7 +138,7 @@ fn a_collection_of_long_segments_takes_few_of_them_or_as_many_as_bring_one() {
         }
         let headers: Vec<_> = (0..60).map(|segment| (segment, Some((Home::Group(Prefix::ALL), 1)))).collect();
         space.arrange(&headers, false);
-        space.choose(&Gain { segments: 8, worth: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
+        space.choose(&Gain { segments: 8, benefit_min: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
     };
     assert_eq!([count(64 << 10, 2), count(64 << 10, 5)], [48; 2]);
     assert_eq!(count(1 << 20, 5), 3);
@@ -164,7 +166,7 @@ fn a_segment_of_which_nothing_but_a_refused_part_was_taken_is_free_and_the_last_
     let mut space = Space::new(SEGMENT, 4, 4);
     let take = |space: &mut Space, wanted: usize| {
         let owner = space.owner_of(0, false);
-        space.take(owner, (100, wanted), (0, 0), &mut |_| false).expect("a free segment")
+        space.allocate_part(owner, (100, wanted), (0, 0), &mut |_| false).expect("a free segment")
     };
     let refused = take(&mut space, 100);
     // The group is split during the write.
