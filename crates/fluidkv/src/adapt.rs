@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn all_work_where_a_memtable_waits() {
+    fn all_workers_run_while_a_memtable_waits() {
         assert_eq!(after(8, 1_000_000, 1000, 0, 2).allowed(), 8);
     }
 
@@ -223,7 +223,7 @@ mod tests {
     /// Regression: compactions in ticks without a new log segment were not counted. With slow
     /// writers one segment lasts for several ticks.
     #[test]
-    fn what_is_compacted_between_two_segments_of_log_counts() {
+    fn compactions_between_two_log_segments_count() {
         let governor = Governor::new(2);
         let start = Instant::now();
         for second in 0..40u32 {

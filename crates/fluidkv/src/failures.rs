@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn want_of_room_ends_with_the_next_success_and_damage_does_not() {
+    fn a_success_clears_lack_of_space_and_keeps_damage() {
         let mut failures = Failures::default();
         failures.note_flush(full(), 0);
         failures.note_range(1, full(), 0);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_makes_no_other_one_worth_a_try() {
+    fn a_failure_clears_no_other_failure() {
         let mut failures = Failures::default();
         failures.note_range(1, full(), 0);
         failures.note_flush(full(), 0);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn want_of_room_ends_where_there_is_more_room() {
+    fn lack_of_space_is_cleared_once_space_grows() {
         let mut failures = Failures::default();
         failures.clear_if_space_grew(10, || panic!("nobody waits for room"));
         failures.note_range(1, full(), 100);
@@ -235,7 +235,7 @@ mod tests {
 
     /// Regression: the error was reported as a poisoned store, and the flush was never retried.
     #[test]
-    fn what_the_system_refused_is_tried_again_when_a_writer_was_told_or_something_went_well() {
+    fn os_errors_are_cleared_once_reported_or_after_a_success() {
         let refused = || Err(Error::io("opening", "a/store", io::Error::from_raw_os_error(24)));
         let mut failures = Failures::default();
         failures.note_flush(refused(), 0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_as_it_was() {
+    fn a_failure_converts_back_to_its_error() {
         for error in [
             Error::Full { needed: 5, capacity: 9 },
             Error::corrupt("a table", "a block"),

@@ -299,7 +299,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_memtable_takes_as_much_log_as_the_tables_make_it_worth() {
+    fn the_log_of_a_memtable_grows_with_the_tables() {
         let sizes = Sizes::of(&FluidOptions::default(), 64 << 30);
         let of = |mib: u64| sizes.memtable_log_bytes(mib * MIB) / MIB;
         assert_eq!([0, 64, 128, 256, 512, 1 << 20].map(of), [16, 16, 16, 32, 64, 64]);
@@ -310,7 +310,7 @@ mod tests {
     /// Regression: segments sized for a large memtable filled a small one at its first put. The
     /// memtable was frozen and flushed empty.
     #[test]
-    fn segments_are_short_beside_the_memtable_that_they_are_of() {
+    fn segments_are_short_compared_with_their_memtable() {
         let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };
         let sizes = Sizes::of(&long, 64 << 30);
         for limit in [MIB, 16 * MIB, 1 << 30] {

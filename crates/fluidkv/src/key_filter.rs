@@ -67,7 +67,7 @@ mod tests {
     use crate::table::hash;
 
     #[test]
-    fn every_key_taken_in_is_found_and_few_others_are() {
+    fn a_filter_has_every_added_key_and_few_others() {
         let count = 100_000u64;
         let filter = KeyFilter::new(count * 32);
         let hash_of = |number: u64| hash(&number.to_le_bytes());

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_outside() {
         assert_eq!(check_declaration::<FluidOptions>(), Ok(()));
     }
 

@@ -97,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_writers_wait_for_nothing() {
+    fn unlimited_writers_do_not_wait() {
         let pace = Pace::new();
         assert!(pace.is_unlimited());
         assert_eq!(pace.reserve_time(1 << 30, 5), Duration::ZERO);
     }
 
     #[test]
-    fn slowed_writers_share_the_rate() {
+    fn throttled_writers_share_the_rate() {
         let pace = Pace::new();
         pace.limit(Some(f64::from(1 << 20)));
         // A KiB needs 977 microseconds; the first write starts at once, and each later one after
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_clock_may_run_ahead() {
+    fn no_writer_waits_longer_than_the_maximum_lead() {
         let pace = Pace::new();
         pace.limit(Some(1.0));
         for _ in 0..1000 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_is_not_slowed() {
+    fn a_stall_is_not_a_throttle() {
         let pace = Pace::new();
         pace.stall();
         assert!(pace.is_stalled() && !pace.is_unlimited());

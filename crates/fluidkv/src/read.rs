@@ -297,7 +297,7 @@ mod tests {
     /// A batch is being published while a `multi_get` looks ahead, and is complete when it reaches
     /// a key of the batch. Another reader may have seen the batch before this call began.
     #[test]
-    fn what_was_looked_up_ahead_while_a_batch_was_half_published_is_not_believed() {
+    fn lookups_ahead_of_a_half_published_batch_are_not_used() {
         let scratch = Scratch::new();
         let pool = PoolOptions { capacity: 16 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
         let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };

@@ -422,7 +422,7 @@ mod tests {
 
     /// Records that a pointer may name are found, and are moved before their segment is retired.
     #[test]
-    fn records_behind_damage_in_their_block_are_found_and_those_of_an_earlier_use_are_not() {
+    fn records_after_damage_in_their_block_are_found_and_those_of_an_earlier_use_are_not() {
         let mut bytes = Blocks::new();
         bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
         let mut wanted = Vec::new();
@@ -447,7 +447,7 @@ mod tests {
     /// Regression: a segment whose survivors did not fit blocked its whole victim, and the same
     /// victim was read again and again.
     #[test]
-    fn of_a_collection_without_room_comes_free_what_nothing_survives_of() {
+    fn a_collection_without_space_frees_segments_without_survivors() {
         let scratch = Scratch::new();
         let mut options = HashKvOptions { segment_bytes: 16 << 10, ..HashKvOptions::default() };
         options.index.pool = PoolOptions { capacity: 16 << 20, ..PoolOptions::default() };

@@ -143,7 +143,7 @@ pub(crate) mod tests {
 
     /// Regression: the pass ended before it began, and nothing was separated until the next open.
     #[test]
-    fn a_round_whose_first_turn_fails_is_still_to_begin() {
+    fn a_pass_whose_first_step_fails_is_still_due() {
         let scratch = Scratch::new();
         let store = store_with_late_values(&scratch, 10);
         store.close().expect("close");

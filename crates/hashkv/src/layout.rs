@@ -425,7 +425,7 @@ mod tests {
 
     /// A valid checksum only shows that the bytes are as they were written.
     #[test]
-    fn a_superblock_whose_fields_cannot_be_is_refused_although_its_checksum_is_right() {
+    fn a_superblock_with_impossible_fields_is_refused_despite_a_valid_checksum() {
         let with = |at: usize, value: u32| {
             let mut bytes = Superblock { segment_bytes: 65536, freed_expiry_max: 0, opening: 1 }.encode();
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_that_of_its_own_segment_and_says_whose_it_is() {
+    fn a_header_is_valid_only_in_its_segment_and_names_its_owner() {
         let [low, high] = Prefix::ALL.halves();
         for home in [Home::Group(Prefix::ALL), Home::Group(low), Home::Group(high.halves()[1]), Home::Cold] {
             let bytes = encode_segment((9, 1 << 20), home);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_with_a_field_that_nobody_writes_is_none_although_its_checksum_is_right() {
+    fn a_header_with_an_impossible_field_is_refused_despite_a_valid_checksum() {
         let [low, high] = Prefix::ALL.halves();
         for (home, at, byte) in [
             (Home::Group(Prefix::ALL), 8, 1),
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_segment_are_found_behind_padding_and_damage() {
+    fn records_of_a_segment_are_found_after_padding_and_damage() {
         let mut bytes = Blocks::new();
         bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
         let first = Place { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER_BYTES as u32 };
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_index_holds_is_a_value_or_a_pointer_and_nothing_else() {
+    fn an_index_entry_is_a_value_or_a_pointer_and_nothing_else() {
         let pointer = Pointer { segment: 3, generation: u32::MAX - 9, at: 40, len: (16 << 20) - 8 };
         assert_eq!(Stored::read(&pointer.stored()).expect("a pointer"), Stored::Pointer(pointer));
         for value in [&b""[..], &[POINTER_TAG_ID; POINTER_BYTES + 1], &[0; 3]] {

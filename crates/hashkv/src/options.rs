@@ -238,7 +238,7 @@ mod tests {
 
     /// Regression: stores were created with a segment length that an open refused as damage.
     #[test]
-    fn segments_of_a_new_store_are_no_longer_than_an_open_takes_whatever_its_capacity() {
+    fn segments_of_a_new_store_are_never_longer_than_an_open_accepts() {
         let cases = [
             (MIB, 16 * KIB),
             (1 << 30, 64 * KIB),
@@ -257,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_outside() {
         assert_eq!(check_declaration::<HashKvOptions>(), Ok(()));
     }
 
     #[test]
-    fn the_defaults_of_the_index_are_those_that_the_table_shows() {
+    fn the_defaults_of_the_index_equal_the_documented_ones() {
         let index = index_default();
         for spec in HashKvOptions::specs() {
             let own = index.text_of(spec.name).filter(|_| spec.default != "cores");

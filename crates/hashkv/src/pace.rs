@@ -44,7 +44,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn collections_keep_to_their_rate_and_save_up_no_rest() {
+    fn collections_keep_their_rate_and_accumulate_no_credit() {
         let begin = Instant::now();
         let mut pace = Pace::new(MIB, begin);
         assert_eq!(pace.wait(2 * MIB, begin), Duration::from_secs(2));
@@ -56,7 +56,7 @@ mod tests {
 
     /// A flush that does not fit collects at any rate.
     #[test]
-    fn what_flushes_collect_for_themselves_keeps_the_thread_behind_waiting_for_ten_seconds_at_most() {
+    fn collections_by_flushes_delay_the_background_thread_by_at_most_ten_seconds() {
         let begin = Instant::now();
         let mut pace = Pace::new(MIB, begin);
         let longest = Duration::from_secs(10);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nobody_waits() {
+    fn without_a_rate_there_is_no_wait() {
         let now = Instant::now();
         assert_eq!(Pace::new(0, now).wait(1 << 40, now), Duration::ZERO);
     }

@@ -217,7 +217,7 @@ mod tests {
 
     /// Regression: a `settle` concurrent with writers never ended.
     #[test]
-    fn a_settle_that_has_no_end_in_its_time_says_so_and_the_next_one_goes_on() {
+    fn an_unfinished_settle_says_so_and_the_next_one_continues() {
         let scratch = Scratch::new();
         let count = 1500;
         let store = store_with_late_values(&scratch, count);

@@ -63,7 +63,7 @@ fn fill(store: &FluidKv, keys: std::ops::Range<u64>, len: usize) {
 
 /// The ranges are split between the building of the tables and the manifest's record.
 #[test]
-fn a_flush_that_is_made_anew_separates_no_value_again_and_tells_of_each_death_once() {
+fn a_repeated_flush_separates_no_value_twice_and_reports_each_death_once() {
     let scratch = Scratch::new();
     let (store, counting) = created(&scratch);
     let inner = &store.running.inner;
@@ -94,7 +94,7 @@ fn a_flush_that_is_made_anew_separates_no_value_again_and_tells_of_each_death_on
 }
 
 #[test]
-fn what_a_flush_remembers_of_a_separation_is_counted_as_dram_until_its_end() {
+fn separated_values_count_as_dram_until_the_flush_ends() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     let inner = &store.running.inner;

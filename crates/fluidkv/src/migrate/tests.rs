@@ -112,7 +112,7 @@ fn assert_settles(store: &FluidKv, told: &Told) {
 /// Regression: the compaction named tables that belonged to another range by then, and the store
 /// reported damage.
 #[test]
-fn a_range_that_is_being_compacted_is_split_by_nobody_else() {
+fn a_range_being_compacted_is_split_by_no_other_thread() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let task = late_split(&store);
@@ -143,7 +143,7 @@ fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
 
 /// Old bytes there must not be mistaken for a log's own header (`recover.rs`).
 #[test]
-fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
+fn a_new_log_has_the_positions_of_its_headers_wiped() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     const BYTES: u64 = 16 << 10;
     let scratch = Scratch::new();
@@ -177,7 +177,7 @@ fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
 /// Regression: a range had a thousand tables before its first compaction, and twice the handles
 /// during it.
 #[test]
-fn a_range_that_has_outgrown_its_compactions_leaves_its_tables_dram_free_for_them() {
+fn dram_is_left_for_the_compaction_of_an_outgrown_range() {
     let scratch = Scratch::new();
     let pool = PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
     let options =
@@ -193,7 +193,7 @@ fn a_range_that_has_outgrown_its_compactions_leaves_its_tables_dram_free_for_the
 
 /// Checks the first memtable of a store and the next ones.
 #[test]
-fn memtables_of_a_small_store_take_less_log_than_the_option_allows() {
+fn memtables_of_a_small_store_use_less_log_than_the_option_allows() {
     let scratch = Scratch::new();
     let pool = PoolOptions { capacity: 4 << 30, region_bytes: 64 << 20, ..PoolOptions::default() };
     let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };
@@ -207,7 +207,7 @@ fn memtables_of_a_small_store_take_less_log_than_the_option_allows() {
 }
 
 #[test]
-fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_anew() {
+fn a_compaction_of_moved_tables_frees_its_output_and_runs_again() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let task = late_split(&store);
@@ -234,7 +234,7 @@ fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_
 /// Regression: the memtable stayed although the manifest had its flush, and each later flush was
 /// refused.
 #[test]
-fn a_flush_is_whole_where_the_split_behind_it_is_refused() {
+fn a_flush_is_complete_if_the_split_after_it_is_refused() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -256,7 +256,7 @@ fn memtables(inner: &Inner) -> u64 {
 /// Regression: callers checked first whether one more memtable may wait, and then froze one. Two
 /// concurrent callers froze two.
 #[test]
-fn there_are_never_more_memtables_than_may_be() {
+fn there_are_never_more_memtables_than_the_maximum() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -286,7 +286,7 @@ fn there_are_never_more_memtables_than_may_be() {
 }
 
 #[test]
-fn a_close_flushes_all_memtables_where_as_many_wait_as_may() {
+fn a_close_flushes_all_memtables_if_the_maximum_waits() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     for index in 0..MEMTABLES_MAX {
@@ -317,7 +317,7 @@ fn damage(scratch: &Scratch, text: &[u8]) {
 /// Regression: a settle returned success, and each flush caused another merge of the damaged range,
 /// up to the damage.
 #[test]
-fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flush() {
+fn a_settle_reports_a_damaged_range_and_flushes_do_not_merge_it_again() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -342,7 +342,7 @@ fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flus
 
 /// The end of a snapshot frees space without a notification.
 #[test]
-fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
+fn a_range_that_lacked_space_is_compacted_once_space_is_free() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
@@ -371,7 +371,7 @@ fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
 }
 
 #[test]
-fn a_settle_beside_a_close_says_that_the_store_is_closed() {
+fn a_settle_during_a_close_returns_closed() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     fill(&store, 0..10, 1);
@@ -384,7 +384,7 @@ fn a_settle_beside_a_close_says_that_the_store_is_closed() {
 
 /// Regression: the settle returned success when its time was over.
 #[test]
-fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
+fn an_unfinished_settle_says_so_and_gives_advice() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     fill(&store, 0..800, 1);
@@ -399,7 +399,7 @@ fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
 
 /// Regression: the store reported that it was poisoned, which it was not, and no flush was retried.
 #[test]
-fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
+fn a_flush_refused_by_the_system_is_reported_and_retried_by_the_next_write() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -421,7 +421,7 @@ fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
 
 /// Regression: a worker slept through a change between its search for work and its sleep.
 #[test]
-fn no_change_is_missed_by_who_looked_for_work_before_it() {
+fn a_worker_misses_no_change_during_its_search_for_work() {
     let migration = Migration::new(1);
     let seen = migration.changes();
     migration.set_frozen(1);
@@ -432,7 +432,7 @@ fn no_change_is_missed_by_who_looked_for_work_before_it() {
 
 /// Regression: the task held its range for good, and settles and writers waited forever.
 #[test]
-fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
+fn a_panic_of_background_work_poisons_the_store_and_wakes_waiting_threads() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     fill(&store, 0..800, 1);
@@ -452,7 +452,7 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
 /// Regression: the merge panicked. If a new table began at such a key, the keys were written out of
 /// order.
 #[test]
-fn a_merge_of_tables_whose_keys_do_not_ascend_is_refused_and_the_store_goes_on() {
+fn a_merge_of_tables_with_unordered_keys_is_refused_and_the_store_continues() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     fill(&store, 0..800, 1);
@@ -487,7 +487,7 @@ fn with_runs(range: &Range, runs: Vec<Sorted>) -> Range {
 
 /// Regression: the sink was called in the middle of a task, and its panic poisoned the store.
 #[test]
-fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
+fn a_panicking_sink_harms_no_background_work() {
     let scratch = Scratch::new();
     let store = created_with(&scratch, |_| panic!("a sink"));
     store.put(b"damaged-key", b"the right value").expect("put");
@@ -504,7 +504,7 @@ fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
 /// reader that is off its processor holds the view for longer than a flush, and deletes on a full
 /// store failed for good.
 #[test]
-fn deletes_on_a_full_store_wait_for_readers_to_let_go_of_what_was_replaced() {
+fn deletes_on_a_full_store_wait_for_readers_to_release_replaced_data() {
     let scratch = Scratch::new();
     let options = FluidOptions {
         pool: PoolOptions { capacity: 8 << 20, region_bytes: 4 << 20, ..PoolOptions::default() },

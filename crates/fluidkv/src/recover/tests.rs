@@ -65,7 +65,7 @@ fn open(scratch: &Scratch, salvage: bool) -> (Result<FluidKv>, Vec<String>) {
 }
 
 #[test]
-fn the_end_of_a_log_that_may_be_damage_is_told_and_counted() {
+fn an_unverified_log_end_is_reported_and_counted() {
     for (salvage, unsure) in [(false, true), (true, true), (false, false)] {
         let scratch = Scratch::new();
         killed(&scratch, 10, |pool, segments| {

@@ -156,7 +156,7 @@ fn small_records_share_a_line_and_none_touches_a_line_more_than_it_must() {
 }
 
 #[test]
-fn headers_come_back_and_damaged_ones_are_none() {
+fn headers_are_read_as_written_and_damaged_ones_are_refused() {
     let log = Log::new(77, &[]);
     let decoded = |bytes: &[u8]| SegmentHeader::decode(bytes).expect("known");
     let of_first = Found { header: log.header, has_spare: false, only_spare: false, hinted_end: 0 };
@@ -190,7 +190,7 @@ fn headers_come_back_and_damaged_ones_are_none() {
 }
 
 #[test]
-fn a_spare_that_is_another_headers_does_not_count() {
+fn a_spare_of_another_header_is_ignored() {
     let mut log = Log::new(77, &[]);
     let other = SegmentHeader { generation: 9, ..log.header };
     store_spare(&mut log.bytes, &other);
@@ -204,7 +204,7 @@ fn a_spare_that_is_another_headers_does_not_count() {
 }
 
 #[test]
-fn a_spare_without_a_record_tells_of_damage() {
+fn a_spare_without_a_record_proves_damage() {
     let mut rng = rng();
     let log = Log::random(&mut rng, 10, true);
     let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
@@ -217,7 +217,7 @@ fn a_spare_without_a_record_tells_of_damage() {
 }
 
 #[test]
-fn a_damaged_spare_is_reported_if_nothing_else_tells_the_end() {
+fn a_damaged_spare_is_reported_if_no_other_mark_gives_the_end() {
     let mut rng = rng();
     for records in 1..8 {
         let mut log = Log::marked(&mut rng, records);
@@ -241,7 +241,7 @@ fn a_damaged_spare_is_reported_if_nothing_else_tells_the_end() {
 }
 
 #[test]
-fn all_that_was_written_is_read_and_the_end_is_found() {
+fn all_records_and_the_end_are_found() {
     let mut rng = rng();
     for round in 0..200 {
         let most = rng.below(40);
@@ -280,7 +280,7 @@ fn any_cut_gives_the_records_before_it() {
 }
 
 #[test]
-fn damage_before_a_durable_mark_is_told_and_salvage_gives_the_rest() {
+fn damage_before_a_durable_mark_is_reported_and_salvage_reads_the_rest() {
     let mut rng = rng();
     for round in 0..200 {
         let log = Log::random(&mut rng, 14, true);
@@ -306,7 +306,7 @@ fn damage_before_a_durable_mark_is_told_and_salvage_gives_the_rest() {
 }
 
 #[test]
-fn whole_records_behind_one_that_was_never_durable_do_not_count() {
+fn whole_records_after_one_that_was_never_durable_are_ignored() {
     let mut rng = rng();
     for round in 0..100 {
         let log = Log::random(&mut rng, 10, false);
@@ -323,7 +323,7 @@ fn whole_records_behind_one_that_was_never_durable_do_not_count() {
 }
 
 #[test]
-fn a_record_at_the_next_line_is_not_reached_over_one_that_was_cut_off() {
+fn a_record_after_one_that_was_cut_off_is_not_read() {
     let mut log = Log::new(5, &[]);
     let value = [1; 8];
     for key in [&b"a"[..], b"b", b"8 bytes."] {
@@ -343,7 +343,7 @@ fn a_record_at_the_next_line_is_not_reached_over_one_that_was_cut_off() {
 }
 
 #[test]
-fn damage_of_the_last_record_is_told_by_the_next_segment() {
+fn damage_of_the_last_record_is_proved_by_the_next_segment() {
     let mut rng = rng();
     let log = Log::random(&mut rng, 5, true);
     let mut hurt = Log { bytes: log.bytes.clone(), ..Log::new(0, &[]) };
@@ -360,7 +360,7 @@ fn damage_of_the_last_record_is_told_by_the_next_segment() {
 
 /// Such damage was once taken for a truncated record.
 #[test]
-fn damage_of_the_last_record_is_told_by_its_end_mark() {
+fn damage_of_the_last_record_is_proved_by_its_end_mark() {
     let mut rng = rng();
     for round in 0..200 {
         let records = 1 + rng.below(8);
@@ -383,7 +383,7 @@ fn damage_of_the_last_record_is_told_by_its_end_mark() {
 
 /// Any of the record's words may be stored, in place of the end mark before it or not.
 #[test]
-fn a_record_cut_off_behind_an_end_mark_is_no_damage() {
+fn a_record_cut_off_after_an_end_mark_is_no_damage() {
     let mut rng = rng();
     for round in 0..300 {
         let records = rng.below(8);
@@ -406,7 +406,7 @@ fn a_record_cut_off_behind_an_end_mark_is_no_damage() {
 }
 
 #[test]
-fn an_end_mark_is_of_its_place_and_of_its_use_of_the_space() {
+fn an_end_mark_is_valid_only_at_its_position_and_in_its_use_of_the_space() {
     let mut rng = rng();
     let log = Log::marked(&mut rng, 3);
     let (end, last) = (log.end() as usize, log.records.len() - 1);
@@ -426,7 +426,7 @@ fn an_end_mark_is_of_its_place_and_of_its_use_of_the_space() {
 
 /// Record and end mark are in one page, and often in one line.
 #[test]
-fn an_end_hint_tells_of_a_last_record_that_is_lost_with_its_mark() {
+fn an_end_hint_proves_a_last_record_lost_with_its_mark() {
     let mut rng = rng();
     for round in 0..200 {
         let records = 1 + rng.below(40);
@@ -450,7 +450,7 @@ fn an_end_hint_tells_of_a_last_record_that_is_lost_with_its_mark() {
 }
 
 #[test]
-fn an_end_mark_has_room_behind_any_record() {
+fn an_end_mark_fits_after_any_record() {
     assert_eq!(place(4056, 32, room_of(4096 + SPARE_BYTES as u64)), Some(Slot { at: 4056, gap: 0 }));
     assert_eq!(place(4064, 32, room_of(4096 + SPARE_BYTES as u64)), None);
     let least = capacity_for(ENTRY_BYTES_MIN as u64);

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_read_as_it_was_encoded_and_as_long_as_foretold() {
+    fn an_item_is_read_as_encoded_with_the_predicted_length() {
         for key_len in [1, 16, 17, 2048, 2049, 65_536] {
             for (kind, expiry) in [(ItemKind::Value, None), (ItemKind::Tombstone, Some(7)), (ItemKind::Pointer, None)] {
                 let key = vec![3; key_len];
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_found_wherever_it_stands() {
+    fn a_tag_is_found_at_any_position() {
         for len in 0..40 {
             for at in 0..len {
                 let mut tags = vec![1; len];

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_order_as_keys_do_behind_the_prefix() {
+    fn heads_order_like_keys_after_the_prefix() {
         for prefix in [0, 1, 3, 9] {
             let mut keys: Vec<Vec<u8>> = Vec::new();
             for tail in [&b""[..], b"\0", b"a", b"a\0", b"ab", b"abcdefg", b"abcdefgh", b"abcdefghi", b"b", b"\xff\xff"]

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_shrinks_by_an_eighth_comes_back_and_others_are_left() {
+    fn only_blocks_that_shrink_by_an_eighth_are_compressed() {
         let mut packer = Packer::default();
         for (random, worth) in [(0, true), (500, true), (850, true), (900, false), (1000, false)] {
             let mut x = 1u64;

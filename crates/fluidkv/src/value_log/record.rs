@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_as_they_were_written_and_each_pointer_leads_to_its_own() {
+    fn records_are_read_as_written_and_each_pointer_names_its_own() {
         let mut rng = rng();
         for id in 0..50 {
             let (segment, records, end) = filled(&mut rng, id);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_seen_by_the_record_or_by_its_value() {
+    fn a_flipped_bit_is_detected_by_the_record_or_by_its_value() {
         let mut rng = rng();
         let (segment, records, end) = filled(&mut rng, 7);
         for bit in SEGMENT_HEADER_BYTES as usize * 8..end as usize * 8 {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_segment_left_in_the_space_is_no_record_and_no_header() {
+    fn bytes_of_an_earlier_segment_are_no_record_and_no_header() {
         let mut rng = rng();
         let (segment, records, _) = filled(&mut rng, 3);
         assert!(Records::new(&segment, 4, 0, u64::MAX).next().is_none());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn one_damaged_copy_of_a_header_is_no_harm_and_no_bytes_make_a_reader_panic() {
+    fn one_damaged_header_copy_is_harmless_and_no_bytes_make_a_reader_panic() {
         let mut rng = rng();
         let header = encode_segment(9, 4096);
         for copy in 0..2 {

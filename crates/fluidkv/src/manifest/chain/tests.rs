@@ -49,7 +49,7 @@ fn begins_at(offset: u64) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
+fn a_continued_chain_has_nothing_after_its_records() {
     let (pool, reserve) = pool(None);
     let (chain, end) = begun(&pool, &reserve);
     let (mut chain, before) = Chain::read(&pool, chain.first()).expect("a chain");
@@ -73,7 +73,7 @@ fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
 
 /// Two similar records with the same number: the first was cut off, and so is the second.
 #[test]
-fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
+fn records_cut_off_by_two_crashes_never_follow_the_first() {
     let [nothing, first, second] = found_behind_two_crashes(None);
     assert!(nothing > 0 && second > 0, "{nothing} {second}");
     assert_eq!(first, 0, "the record that was cut off has happened");
@@ -81,7 +81,7 @@ fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
 
 /// Checks that the test above detects the planted fault.
 #[test]
-fn what_is_not_wiped_comes_to_the_record_of_the_first() {
+fn records_that_are_not_wiped_follow_the_first() {
     let [nothing, first, second] = found_behind_two_crashes(Some(Mutant::ManifestNotWiped));
     assert!(nothing > 0 && first > 0 && second > 0, "{nothing} {first} {second}");
 }

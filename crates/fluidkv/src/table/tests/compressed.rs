@@ -26,7 +26,7 @@ fn version(built: &Built) -> u32 {
 }
 
 #[test]
-fn compressed_blocks_make_a_table_smaller_and_say_so_by_its_version() {
+fn compressed_blocks_make_a_table_smaller_and_change_its_version() {
     let model = model(3000, 10);
     let plain = build(&model, &TableOptions { compress: false, ..OPTIONS });
     let built = build(&model, &OPTIONS);
@@ -39,7 +39,7 @@ fn compressed_blocks_make_a_table_smaller_and_say_so_by_its_version() {
 }
 
 #[test]
-fn what_does_not_shrink_is_stored_as_without_compression() {
+fn incompressible_blocks_are_stored_plain() {
     let model = model(500, 100);
     let built = build(&model, &OPTIONS);
     assert_eq!(version(&built), 3);
@@ -68,7 +68,7 @@ fn forged(built: &Built, number: usize, at: usize, word: u32) -> (Vec<u8>, Table
 }
 
 #[test]
-fn a_forged_plain_length_is_refused_whoever_reads() {
+fn a_forged_plain_length_is_refused_by_every_reader() {
     let model = model(400, 10);
     let built = build(&model, &OPTIONS);
     let right = u32_at(&built.bytes, built.meta.descriptions_at() + 12 * 3 + 8);
@@ -107,7 +107,7 @@ fn a_forged_plain_length_is_refused_whoever_reads() {
 
 /// Sets the word for "not compressed" on a compressed block, and vice versa.
 #[test]
-fn a_block_taken_for_what_it_is_not_is_refused_or_none() {
+fn a_block_read_as_another_kind_is_refused_or_empty() {
     let model = model(400, 10);
     let built = build(&model, &OPTIONS);
     let (bytes, meta) = forged(&built, 2, 8, 0);
@@ -136,7 +136,7 @@ fn a_header_of_one_version_with_the_numbers_of_the_other_is_refused() {
 }
 
 #[test]
-fn blocks_of_what_is_longer_than_the_limit_are_not_compressed() {
+fn blocks_longer_than_the_limit_are_not_compressed() {
     let mut large = Model::new();
     for (at, len) in [1000, PLAIN_MAX - 100, PLAIN_MAX, 1 << 20].into_iter().enumerate() {
         large.insert(vec![at as u8; 4], (ItemKind::Value, None, vec![7; len]));

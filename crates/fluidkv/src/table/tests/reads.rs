@@ -38,7 +38,7 @@ fn every_key_is_found_and_no_other() {
 }
 
 #[test]
-fn a_get_in_two_steps_reads_what_was_foretold() {
+fn a_get_in_two_steps_reads_the_predicted_bytes() {
     each_table(|model, meta, bytes, _, seed| {
         let table = meta.table(bytes).expect("whole");
         for (key, rest) in model {
