@@ -31,7 +31,8 @@ use std::time::Instant;
 use lodestore_contract::{Direction, Error, Result};
 
 use crate::cursor::{Merge, SortedCursor, Source};
-use crate::inner::{Counts, Inner, lock};
+use crate::inner::{Counts, Inner};
+use crate::locks::lock;
 use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
 use crate::output::Output;

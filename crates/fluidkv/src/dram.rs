@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex, Weak};
 use lodestore_contract::{Error, Result};
 
 use crate::commit::SharedLog;
-use crate::inner::{Inner, MEMTABLES_MAX, lock};
+use crate::inner::{Inner, MEMTABLES_MAX};
+use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::migrate::Due;
 use crate::publisher::Publisher;

@@ -20,7 +20,8 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Quiet, own_work};
 
 use crate::cursor::MemtableCursor;
-use crate::inner::{Counts, Inner, lock};
+use crate::inner::{Counts, Inner};
+use crate::locks::lock;
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::memtable::apart::Separated;

@@ -1,7 +1,7 @@
 //! The state that all parts of an open store share.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::scrub::Scrub;
@@ -10,7 +10,7 @@ use lodestore_media::{Guard, OpenState, Pool, Quiet, slots_used};
 
 use crate::commit::SharedLog;
 use crate::dram::{Dram, TABLE_BUILD_FACTOR, TABLE_HANDLE_BYTES};
-use crate::locks::Order;
+use crate::locks::{Order, lock};
 use crate::memtable::{Memtable, MemtableOptions, TAIL_COUNT};
 use crate::migrate::Migration;
 use crate::options::FluidOptions;
@@ -286,10 +286,6 @@ impl Inner {
     pub(crate) fn headroom(&self) -> u64 {
         self.pool.room_on_medium() + self.pool.space().free
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,11 +12,9 @@
 //!    higher number sees the count.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lodestore_media::{MAX_SLOTS, slots_used, thread_slot};
-
-use crate::inner::lock;
 
 /// Stripes; a power of two.
 pub(crate) const STRIPES: usize = 1024;
@@ -164,4 +162,9 @@ impl Order {
     pub(crate) fn dram_bytes(&self) -> u64 {
         (size_of_val(&*self.stripes) + size_of_val(&*self.slots) + size_of::<Self>()) as u64
     }
+}
+
+/// Locks a mutex, also if an earlier holder panicked.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -63,7 +63,8 @@ use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Sample};
 use crate::failures::{Failure, Failures};
-use crate::inner::{Inner, MEMTABLES_MAX, Rotation, lock};
+use crate::inner::{Inner, MEMTABLES_MAX, Rotation};
+use crate::locks::lock;
 use crate::pace::Pace;
 use refusal::Refusal;
 

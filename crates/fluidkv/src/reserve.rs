@@ -41,8 +41,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
-use crate::inner::{MEMTABLES_MAX, Sizes, lock};
+use crate::inner::{MEMTABLES_MAX, Sizes};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
+use crate::locks::lock;
 use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
 
 /// Minimum bytes of a piece; `PIECE_DIVISOR` is its minimum share of a whole piece.

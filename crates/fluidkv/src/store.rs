@@ -18,8 +18,9 @@ use lodestore_contract::{
 use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::batch::Conditions;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
+use crate::locks::lock;
 use crate::options::FluidOptions;
 use crate::replace::Replace;
 use crate::separate::Separator;

@@ -8,8 +8,9 @@ use lodestore_contract::{Error, Progress, Result, VerifyReport};
 use lodestore_media::NvPtr;
 
 use crate::entry::{POINTER_BYTES, Payload};
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
+use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::table::{Cursor, Reads, Slot, hash, verify};
 use crate::tables::{TableHandle, name_of};

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Memtable, Records};
-use crate::inner::lock;
+use crate::locks::lock;
 
 /// The separator's state of one memtable. See the module.
 #[derive(Default)]

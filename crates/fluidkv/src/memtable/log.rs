@@ -8,8 +8,8 @@ use lodestore_media::{Mutant, NvPtr, thread_slot};
 use super::{Memtable, Segment, TAIL_COUNT, Written};
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Frame, Op, Payload, encode_header};
-use crate::inner::lock;
 use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
+use crate::locks::lock;
 use crate::reserve::Reserve;
 use crate::segment::{
     SEGMENT_HEADER_BYTES, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,

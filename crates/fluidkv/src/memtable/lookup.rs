@@ -10,7 +10,7 @@ use lodestore_media::NvPtr;
 use super::Memtable;
 use super::records::{Records, damaged};
 use crate::entry::Entry;
-use crate::inner::lock;
+use crate::locks::lock;
 use crate::table::Reads;
 
 /// Searches that meet a damaged record before it is reported. A search that runs concurrently with

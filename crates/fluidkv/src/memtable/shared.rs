@@ -16,7 +16,7 @@ use super::log::sequence_out_of_range;
 use super::{Memtable, Segment};
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Op, Payload, encode_header};
-use crate::inner::lock;
+use crate::locks::lock;
 use crate::reserve::Reserve;
 use crate::segment::place;
 use crate::table::hash;

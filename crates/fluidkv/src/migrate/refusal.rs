@@ -20,7 +20,8 @@ use std::time::Instant;
 
 use lodestore_contract::now_millis;
 
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
+use crate::locks::lock;
 use crate::view::View;
 
 /// Least time between two attempts to free space if nothing has changed.

@@ -9,7 +9,8 @@ use lodestore_contract::{Error, Result};
 use super::task::Search;
 use super::{Due, WRITER_WAIT_TIMEOUT};
 use crate::failures::Failure;
-use crate::inner::{Counts, Inner, Rotation, lock};
+use crate::inner::{Counts, Inner, Rotation};
+use crate::locks::lock;
 use crate::value_log::ValueLog;
 use crate::view::View;
 

@@ -9,7 +9,8 @@ use lodestore_media::Quiet;
 
 use super::{Busy, Due};
 use crate::failures::Failure;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
+use crate::locks::lock;
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Range, View};
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lodestore_contract::{EngineCounters, MediumUse, ScrubStats, Stats, engine_statistics};
 
 use super::FluidKv;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::layout::ENGINE;
+use crate::locks::lock;
 use crate::value_log::segment::ValueSegment;
 
 engine_statistics! {

@@ -10,7 +10,8 @@ use super::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment
 use super::segment::ValueSegment;
 use super::{Dead, OWN_SEGMENT_DIVISOR, WRITER_TAIL_COUNT};
 use crate::entry::{Op, POINTER_BYTES, Payload};
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
+use crate::locks::lock;
 use crate::manifest::{Edit, ValueExtent, ValueUse};
 use crate::memtable::Memtable;
 

@@ -208,7 +208,7 @@ impl ValueLog {
     pub(crate) fn seal_tails(&self, all: bool) {
         let count = if all { WRITER_TAIL_COUNT + 1 } else { WRITER_TAIL_COUNT };
         for tail in &self.tails[..count] {
-            if let Some(segment) = crate::inner::lock(&tail.0).take() {
+            if let Some(segment) = crate::locks::lock(&tail.0).take() {
                 segment.sealed.store(true, Ordering::Release);
             }
         }

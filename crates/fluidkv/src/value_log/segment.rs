@@ -15,7 +15,7 @@ use lodestore_media::{NvPtr, Pool};
 
 use super::ValueLog;
 use super::record::{Records, SEGMENT_HEADER_BYTES};
-use crate::inner::lock;
+use crate::locks::lock;
 use crate::manifest::ValueUse;
 
 /// A segment: see the module.
