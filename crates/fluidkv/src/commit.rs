@@ -43,7 +43,8 @@ use lodestore_contract::{Durability, Error, PoisonReason, Result};
 use lodestore_index::group::Group;
 use lodestore_media::{MediumKind, Mutant, NvPtr, Pool};
 
-use crate::inner::{Counts, Inner};
+use crate::counts::Counts;
+use crate::inner::Inner;
 use crate::locks::{Order, STRIPES, lock};
 use crate::memtable::Memtable;
 use crate::memtable::shared::{Log, Positions, RecordContent, Stored};

@@ -30,8 +30,9 @@ use std::time::Instant;
 
 use lodestore_contract::{Direction, Error, Result};
 
+use crate::counts::Counts;
 use crate::cursor::{Merge, SortedCursor, Source};
-use crate::inner::{Counts, Inner};
+use crate::inner::Inner;
 use crate::locks::lock;
 use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;

@@ -29,11 +29,12 @@ use std::sync::{Arc, Mutex, Weak};
 use lodestore_contract::{Error, Result};
 
 use crate::commit::SharedLog;
-use crate::inner::{Inner, MEMTABLES_MAX};
+use crate::inner::Inner;
 use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::migrate::Due;
 use crate::publisher::Publisher;
+use crate::sizes::{MEMTABLES_MAX, TABLE_BUILD_FACTOR};
 use crate::store::pool_dram;
 use crate::value_log::ValueLog;
 
@@ -48,11 +49,6 @@ pub(crate) const DRAM_CHECK_LOG_BYTES: u64 = 4 << 10;
 const BATCH_OPERATION_BYTES: u64 = 32;
 /// Divisor of the budget for the operations of one batch.
 const BATCH_BUDGET_DIVISOR: u64 = 8;
-/// DRAM of a table's handle and of its entry in the manifest's state, approximately.
-pub(crate) const TABLE_HANDLE_BYTES: u64 = 448;
-/// DRAM of a table being built, as a multiple of its bytes: the table, and the data for its index
-/// and filter.
-pub(crate) const TABLE_BUILD_FACTOR: u64 = 2;
 
 /// Counts bytes of DRAM.
 #[derive(Default)]

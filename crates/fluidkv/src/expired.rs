@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Direction, Error, Expiry, Result};
 
+use crate::counts::Counts;
 use crate::cursor::{Merge, SortedCursor, Source};
-use crate::inner::{Counts, Inner};
+use crate::inner::Inner;
 use crate::migrate::{Due, RECLAIM_TIMEOUT};
 use crate::table::Reads;
 use crate::tables::{Sorted, TableHandle};

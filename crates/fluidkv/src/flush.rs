@@ -19,8 +19,9 @@ use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Quiet, own_work};
 
+use crate::counts::Counts;
 use crate::cursor::MemtableCursor;
-use crate::inner::{Counts, Inner};
+use crate::inner::Inner;
 use crate::locks::lock;
 use crate::manifest::Edit;
 use crate::memtable::Memtable;

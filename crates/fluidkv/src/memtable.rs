@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use lodestore_contract::Result;
 use lodestore_index::BPlusTree;
-use lodestore_media::{NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool, slots_used};
 
 use self::apart::SeparationState;
 #[cfg(any(test, feature = "testing"))]
@@ -46,11 +46,14 @@ use crate::entry::Frame;
 use crate::key_filter::KeyFilter;
 use crate::locks::lock;
 use crate::segment::SegmentHeader;
+use crate::sizes::Sizes;
 use crate::table::Reads;
 use crate::value_log::Dead;
 
 /// Logs of a memtable. Threads beyond this number share them.
 pub(crate) const TAIL_COUNT: usize = 64;
+/// Segments are not made shorter than this for many threads, in bytes.
+const THREAD_SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// Most bytes of a shared log's segment, as a multiple of the usual segment's.
 const SHARED_SEGMENT_FACTOR: u64 = 16;
 /// Segments of a shared log per memtable, unless that makes them shorter than the usual segment.
@@ -114,6 +117,19 @@ pub(crate) struct MemtableOptions {
     pub(crate) seed: u64,
     /// Whether reads compare checksums.
     pub(crate) reads: Reads,
+}
+
+impl MemtableOptions {
+    /// Returns the parameters of a memtable of this generation. Its writes have numbers above
+    /// `base`. `limits`: bytes of log, and of DRAM.
+    pub(crate) fn new(sizes: &Sizes, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Self {
+        // A memtable is full when its segments reach its log limit, however little is written in
+        // them. Each thread has several segments.
+        let quarter = (limits.0 / 4).max(1 << 10);
+        let each = (quarter / slots_used().clamp(1, TAIL_COUNT) as u64).max(THREAD_SEGMENT_BYTES_MIN);
+        let segment_bytes = sizes.segment.min(quarter).min(each);
+        Self { generation, base, segment_bytes, limits, seed, reads: sizes.reads }
+    }
 }
 
 /// One memtable. See the module.
@@ -327,5 +343,27 @@ impl Drop for Memtable {
                 self.pool.allocator().free_extent(&self.pool, segment.at);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::FluidOptions;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Regression: segments sized for a large memtable filled a small one at its first put. The
+    /// memtable was frozen and flushed empty.
+    #[test]
+    fn segments_are_short_compared_with_their_memtable() {
+        let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };
+        let sizes = Sizes::of(&long, 64 << 30);
+        for limit in [MIB, 16 * MIB, 1 << 30] {
+            let made = MemtableOptions::new(&sizes, 1, 0, 0, (limit, 1 << 30)).segment_bytes;
+            assert!(made <= limit / 4 && made >= (limit / 4).min(THREAD_SEGMENT_BYTES_MIN), "{made} of {limit}");
+        }
+        let usual = Sizes::of(&FluidOptions::default(), 64 << 30);
+        assert_eq!(MemtableOptions::new(&usual, 1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);
     }
 }

@@ -63,9 +63,10 @@ use lodestore_contract::{Error, Result};
 
 use crate::adapt::{Governor, Sample};
 use crate::failures::{Failure, Failures};
-use crate::inner::{Inner, MEMTABLES_MAX, Rotation};
+use crate::inner::{Inner, Rotation};
 use crate::locks::lock;
 use crate::pace::Pace;
+use crate::sizes::MEMTABLES_MAX;
 use refusal::Refusal;
 
 pub(crate) use settle::RECLAIM_TIMEOUT;

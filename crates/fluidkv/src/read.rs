@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Event, Expiry, FoundBy, Result};
 
-use crate::inner::{Counts, Inner};
+use crate::counts::Counts;
+use crate::inner::Inner;
 use crate::table::{Block, Reads, Slot, Table, hash};
 use crate::tables::LookupOptions;
 use crate::view::{Known, View};

@@ -36,16 +36,16 @@ use lodestore_media::{ExtentKind, Mutant, NvPtr, Pool};
 use crate::dram::Gauge;
 use crate::entry::batch::Record;
 use crate::entry::{Entry, Payload};
-use crate::inner::Sizes;
 use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::{Order, lock};
 use crate::manifest::chain::{Chain, Ends, Read};
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
-use crate::memtable::{Memtable, Records, Written};
+use crate::memtable::{Memtable, MemtableOptions, Records, Written};
 use crate::segment::{
     Mode, SEGMENT_HEADER_BYTES, SPARE_BYTES, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
 };
+use crate::sizes::Sizes;
 use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
@@ -363,7 +363,7 @@ fn replay_segments(
         .collect();
     written.sort_unstable_by_key(|segment| segment.at.raw());
     let options =
-        how.sizes.memtable_options(generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
+        MemtableOptions::new(&how.sizes, generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
     let memtable = Memtable::replayed(pool, &options, written.clone());
     let job =
         Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };

@@ -41,10 +41,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
-use crate::inner::{MEMTABLES_MAX, Sizes};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
 use crate::locks::lock;
 use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
+use crate::sizes::{MEMTABLES_MAX, Sizes};
 
 /// Minimum bytes of a piece; `PIECE_DIVISOR` is its minimum share of a whole piece.
 const PIECE_MIN: u64 = 4 << 10;

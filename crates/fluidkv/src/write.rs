@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use lodestore_contract::{Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap};
 
+use crate::counts::Counts;
 use crate::entry::{Op, Payload};
-use crate::inner::{Counts, Inner};
+use crate::inner::Inner;
 use crate::memtable::Memtable;
 use crate::read::check_key;
 use crate::table::{Slot, hash};

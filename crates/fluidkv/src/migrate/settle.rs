@@ -8,8 +8,9 @@ use lodestore_contract::{Error, Result};
 
 use super::task::Search;
 use super::{Due, WRITER_WAIT_TIMEOUT};
+use crate::counts::Counts;
 use crate::failures::Failure;
-use crate::inner::{Counts, Inner, Rotation};
+use crate::inner::{Inner, Rotation};
 use crate::locks::lock;
 use crate::value_log::ValueLog;
 use crate::view::View;

@@ -9,18 +9,20 @@ use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_media::{OpenReport, Pool};
 
 use crate::commit::SharedLog;
+use crate::counts::Counts;
 use crate::dram::{Dram, Gauge, budget_min, memtable_limit};
-use crate::inner::{Counts, Inner, Sizes};
+use crate::inner::Inner;
 use crate::layout::store_superblock;
 use crate::locks::Order;
 use crate::manifest::state::ManifestState;
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, MemtableOptions};
 use crate::migrate::Migration;
 use crate::options::FluidOptions;
 use crate::output::Identities;
 use crate::publisher::Publisher;
 use crate::recover::{self, EXPORT, Recovery, RecoveryOptions};
 use crate::reserve::Reserve;
+use crate::sizes::Sizes;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::Hold;
 use crate::view::View;
@@ -52,7 +54,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         sizes.memtable_log_bytes(publisher.table_bytes()),
         memtable_limit(dram.budget, background + gauge.bytes() + own),
     );
-    let memtable_options = sizes.memtable_options(generation + 1, order.last(), seed, limits);
+    let memtable_options = MemtableOptions::new(&sizes, generation + 1, order.last(), seed, limits);
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();
     let active = Arc::new(Memtable::new(&pool, &memtable_options));
