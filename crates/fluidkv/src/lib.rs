@@ -17,6 +17,7 @@
 
 mod adapt;
 mod batch;
+mod budget;
 mod commit;
 mod compact;
 mod counts;
@@ -26,6 +27,7 @@ mod entry;
 mod expired;
 mod failures;
 mod flush;
+mod gauge;
 mod inner;
 mod key_filter;
 mod layout;

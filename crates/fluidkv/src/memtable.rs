@@ -41,7 +41,6 @@ use self::apart::SeparationState;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::lookup::visits;
 pub(crate) use self::records::{Records, damaged};
-use crate::dram::DRAM_CHECK_LOG_BYTES;
 use crate::entry::Frame;
 use crate::key_filter::KeyFilter;
 use crate::locks::lock;
@@ -62,6 +61,8 @@ const SHARED_SEGMENT_COUNT: u64 = 16;
 const INDEX_GROWTH_DIVISOR: u64 = 16;
 /// Most bytes of a segment per byte of DRAM that its memtable may use.
 const LOG_PER_DRAM_FACTOR: u64 = 4;
+/// Bytes of log after which a memtable checks its DRAM.
+const DRAM_CHECK_LOG_BYTES: u64 = 4 << 10;
 /// Parts of the table of older versions.
 const OLDER_MAP_COUNT: usize = 16;
 /// DRAM of one older version, approximately.

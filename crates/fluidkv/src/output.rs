@@ -11,8 +11,8 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::Mutant;
 
 use crate::cursor::Pair;
-use crate::dram::Building;
 use crate::expired::NEVER_STALE_MILLIS;
+use crate::gauge::Building;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};

@@ -33,9 +33,9 @@ use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::{ExtentKind, Mutant, NvPtr, Pool};
 
-use crate::dram::Gauge;
 use crate::entry::batch::Record;
 use crate::entry::{Entry, Payload};
+use crate::gauge::Gauge;
 use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::{Order, lock};
 use crate::manifest::chain::{Chain, Ends, Read};

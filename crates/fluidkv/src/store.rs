@@ -27,8 +27,6 @@ use crate::separate::Separator;
 use crate::write::When;
 use begin::{check_budget, make, open};
 
-pub(crate) use begin::pool_dram;
-
 /// An open FluidKV store. The crate's page describes its guarantees.
 ///
 /// [`FluidkvStats`](crate::FluidkvStats) has its own statistics.

@@ -9,7 +9,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_index::key_head;
 use lodestore_media::Pool;
 
-use crate::dram::Gauge;
+use crate::gauge::Gauge;
 use crate::manifest::TableDescriptor;
 use crate::table::{Block, Item, Reads, Slot, Table, TableMeta};
 

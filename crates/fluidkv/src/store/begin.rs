@@ -10,7 +10,8 @@ use lodestore_media::{OpenReport, Pool};
 
 use crate::commit::SharedLog;
 use crate::counts::Counts;
-use crate::dram::{Dram, Gauge, budget_min, memtable_limit};
+use crate::dram::{Dram, budget_min, memtable_limit, pool_dram};
+use crate::gauge::Gauge;
 use crate::inner::Inner;
 use crate::layout::store_superblock;
 use crate::locks::Order;
@@ -127,11 +128,6 @@ pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
     }
     let why = format!("a store of this capacity, with these workers and tables, needs {least} at least");
     Err(Error::InvalidOption { name: "dram-budget".into(), value: options.dram_budget.to_string(), why })
-}
-
-/// Returns the DRAM of the pool itself.
-pub(crate) fn pool_dram(pool: &Pool) -> u64 {
-    pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
 }
 
 pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
