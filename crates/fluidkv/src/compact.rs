@@ -9,9 +9,9 @@
 //!
 //! Small adjacent tables are left by moves of small flushes, and by joins of ranges that deletes
 //! have emptied. Each table costs DRAM for its handle, and a header and a chunk on the medium. At
-//! least [`SMALL_TABLES_MIN`] neighbours, none more than half full, are merged once their bytes
-//! reach [`MERGE_GROWTH_FACTOR`] times the largest of them. Each rewrite thus puts a byte into a
-//! table with [`MERGE_GROWTH_FACTOR`] times the bytes. A byte is rewritten at most
+//! least `SMALL_TABLES_MIN` neighbours, none more than half full, are merged once their bytes
+//! reach `MERGE_GROWTH_FACTOR` times the largest of them. Each rewrite thus puts a byte into a
+//! table with `MERGE_GROWTH_FACTOR` times the bytes. A byte is rewritten at most
 //! log4(`table-bytes` / bytes of the smallest table) times before its table is half full and stays.
 //! For 256 KiB this is 5 times. At most 16 small neighbours exist for each factor of four in size.
 //! Runs added to the range during the merge are newer than all merged data, and stay.
@@ -23,7 +23,7 @@
 //! A range that has grown too large is split. A range that deletes have left small is joined with a
 //! small neighbour. Either is one record in the manifest and writes no table.
 
-use std::ops::{Bound, Range as Span};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -43,11 +43,6 @@ use crate::table::Reads;
 use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;
 use crate::view::Range;
-
-/// Fewest adjacent small tables that are merged.
-const SMALL_TABLES_MIN: usize = 8;
-/// Their bytes together, as a multiple of the largest of them, at which they are merged.
-const MERGE_GROWTH_FACTOR: u64 = 4;
 
 /// The result of a merge.
 pub(crate) struct Merged {
@@ -296,81 +291,4 @@ fn tables_to_move(range: &Range) -> Option<Vec<u64>> {
     let runs = || range.runs.iter().flat_map(|run| &run.tables);
     let has_tombstones = runs().any(|table| table.descriptor.tombstones > 0);
     (disjoint && !has_tombstones).then(|| runs().map(|table| table.descriptor.identity).collect())
-}
-
-/// Returns the adjacent small tables to merge, given the sizes of all adjacent tables: the smallest
-/// ones first.
-pub(crate) fn find_small_tables(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
-    let least = sizes.iter().copied().min()?;
-    let limits = std::iter::successors(Some(table_bytes / 2), |limit| {
-        (*limit / MERGE_GROWTH_FACTOR >= least).then(|| limit / MERGE_GROWTH_FACTOR)
-    });
-    let limits: Vec<_> = limits.collect();
-    limits.into_iter().rev().find_map(|limit| {
-        let mut first = 0;
-        // Stretches of consecutive tables that are no larger than the limit.
-        sizes.split_inclusive(|size| *size > limit).find_map(|stretch| {
-            let small = stretch.iter().take_while(|size| **size <= limit);
-            let (count, bytes, most) = small
-                .fold((0, 0, 0), |(count, bytes, most), size| (count + 1, bytes + size, size.max(&most).to_owned()));
-            let span = first..first + count;
-            first += stretch.len();
-            (count >= SMALL_TABLES_MIN && bytes >= MERGE_GROWTH_FACTOR * most).then_some(span)
-        })
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::find_small_tables;
-
-    const FULL_TABLE_BYTES: u64 = 1 << 18;
-
-    #[test]
-    fn small_neighbours_are_merged_and_others_stay() {
-        assert_eq!(find_small_tables(&[], FULL_TABLE_BYTES), None);
-        assert_eq!(find_small_tables(&[FULL_TABLE_BYTES; 100], FULL_TABLE_BYTES), None, "full ones");
-        assert_eq!(find_small_tables(&[1000; 7], FULL_TABLE_BYTES), None, "too few");
-        assert_eq!(find_small_tables(&[1000; 8], FULL_TABLE_BYTES), Some(0..8));
-        let mut mixed = vec![FULL_TABLE_BYTES; 3];
-        mixed.extend([1000; 9]);
-        mixed.push(FULL_TABLE_BYTES);
-        mixed.extend([40_000; 20]);
-        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(3..12), "the smallest first");
-        mixed.drain(3..12);
-        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(4..24));
-        let alternate: Vec<u64> =
-            (0..100).map(|number| if number % 2 == 0 { FULL_TABLE_BYTES } else { 1000 }).collect();
-        assert_eq!(find_small_tables(&alternate, FULL_TABLE_BYTES), None, "what has full neighbours");
-    }
-
-    /// Keys in ascending order, one table of `small` bytes per flush: bounds the rewritten bytes
-    /// and the number of tables.
-    #[test]
-    fn each_byte_is_rewritten_a_few_times() {
-        for small in [500, 3000, 20_000, FULL_TABLE_BYTES / 2] {
-            let (mut sizes, mut rewritten, mut most) = (Vec::<u64>::new(), 0, 0);
-            let flushes = 64 * FULL_TABLE_BYTES / small;
-            for _ in 0..flushes {
-                sizes.push(small);
-                while let Some(span) = find_small_tables(&sizes, FULL_TABLE_BYTES) {
-                    let bytes: u64 = sizes[span.clone()].iter().sum();
-                    rewritten += bytes;
-                    let full = std::iter::repeat_n(FULL_TABLE_BYTES, (bytes / FULL_TABLE_BYTES) as usize);
-                    sizes.splice(
-                        span,
-                        full.chain((!bytes.is_multiple_of(FULL_TABLE_BYTES)).then_some(bytes % FULL_TABLE_BYTES)),
-                    );
-                }
-                most = most.max(sizes.iter().filter(|size| **size < FULL_TABLE_BYTES / 2).count());
-            }
-            let bound = f64::from((FULL_TABLE_BYTES / small) as u32).log(4.0).ceil() as u64;
-            assert!(rewritten <= bound * flushes * small, "{} times of {small}", rewritten / (flushes * small));
-            assert!(
-                most as u64 <= 16 * (bound + 1) && sizes.len() as u64 <= 2 * 64 + 16 * (bound + 1),
-                "{most} small ones, {} in all",
-                sizes.len()
-            );
-        }
-    }
 }

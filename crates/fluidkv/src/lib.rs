@@ -18,6 +18,7 @@
 mod adapt;
 mod batch;
 mod budget;
+mod collect;
 mod commit;
 mod compact;
 mod counts;
@@ -30,6 +31,7 @@ mod flush;
 mod gauge;
 mod inner;
 mod key_filter;
+mod large_values;
 mod layout;
 mod locks;
 mod manifest;

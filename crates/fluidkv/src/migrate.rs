@@ -13,7 +13,7 @@
 //! their trigger. After a long time without writes, everything is flushed and compacted: reads find
 //! all data in one place, and DRAM is freed. An occasional write thus causes no rewrite of ranges.
 //!
-//! Garbage of the value log is collected (`value_log/collect.rs`) when its share exceeds
+//! Garbage of the value log is collected (`collect.rs`) when its share exceeds
 //! `value-garbage`. The collection has priority if it is further beyond its trigger than any range.
 //! A segment without live bytes is freed at once.
 //!

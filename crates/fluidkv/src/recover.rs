@@ -50,15 +50,12 @@ use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
 use crate::value_log::segment::ValueSegment;
-use crate::value_log::{self, Dead};
+use crate::value_log::{self, Dead, Reach};
 
 mod reach;
 mod salvage;
 #[cfg(test)]
 mod tests;
-
-/// How far pointers in the logs reach into each segment of the value log.
-pub(crate) type Reach = BTreeMap<u32, u64>;
 
 /// The progress and result of the recovery.
 #[derive(Default)]

@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock};
 use lodestore_contract::Result;
 use lodestore_index::key_head;
 
-use crate::compact::find_small_tables;
 use crate::entry::{Entry, POINTER_BYTES, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
@@ -24,6 +23,11 @@ use crate::value_log::segment::Hold;
 
 /// Number of keys that are looked up together.
 pub(crate) const LOOKUP_KEYS: usize = 1024;
+
+/// Fewest adjacent small tables that are merged.
+const SMALL_TABLES_MIN: usize = 8;
+/// Their bytes together, as a multiple of the largest of them, at which they are merged.
+const MERGE_GROWTH_FACTOR: u64 = 4;
 
 pub(crate) struct Range {
     pub(crate) id: u64,
@@ -126,6 +130,28 @@ impl Range {
             });
         }
     }
+}
+
+/// Returns the adjacent small tables to merge, given the sizes of all adjacent tables: the smallest
+/// ones first.
+fn find_small_tables(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
+    let least = sizes.iter().copied().min()?;
+    let limits = std::iter::successors(Some(table_bytes / 2), |limit| {
+        (*limit / MERGE_GROWTH_FACTOR >= least).then(|| limit / MERGE_GROWTH_FACTOR)
+    });
+    let limits: Vec<_> = limits.collect();
+    limits.into_iter().rev().find_map(|limit| {
+        let mut first = 0;
+        // Stretches of consecutive tables that are no larger than the limit.
+        sizes.split_inclusive(|size| *size > limit).find_map(|stretch| {
+            let small = stretch.iter().take_while(|size| **size <= limit);
+            let (count, bytes, most) = small
+                .fold((0, 0, 0), |(count, bytes, most), size| (count + 1, bytes + size, size.max(&most).to_owned()));
+            let span = first..first + count;
+            first += stretch.len();
+            (count >= SMALL_TABLES_MIN && bytes >= MERGE_GROWTH_FACTOR * most).then_some(span)
+        })
+    })
 }
 
 /// All ranges in key order; the first one begins at the empty key.
@@ -299,5 +325,60 @@ impl View {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find_small_tables;
+
+    const FULL_TABLE_BYTES: u64 = 1 << 18;
+
+    #[test]
+    fn small_neighbours_are_merged_and_others_stay() {
+        assert_eq!(find_small_tables(&[], FULL_TABLE_BYTES), None);
+        assert_eq!(find_small_tables(&[FULL_TABLE_BYTES; 100], FULL_TABLE_BYTES), None, "full ones");
+        assert_eq!(find_small_tables(&[1000; 7], FULL_TABLE_BYTES), None, "too few");
+        assert_eq!(find_small_tables(&[1000; 8], FULL_TABLE_BYTES), Some(0..8));
+        let mut mixed = vec![FULL_TABLE_BYTES; 3];
+        mixed.extend([1000; 9]);
+        mixed.push(FULL_TABLE_BYTES);
+        mixed.extend([40_000; 20]);
+        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(3..12), "the smallest first");
+        mixed.drain(3..12);
+        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(4..24));
+        let alternate: Vec<u64> =
+            (0..100).map(|number| if number % 2 == 0 { FULL_TABLE_BYTES } else { 1000 }).collect();
+        assert_eq!(find_small_tables(&alternate, FULL_TABLE_BYTES), None, "what has full neighbours");
+    }
+
+    /// Keys in ascending order, one table of `small` bytes per flush: bounds the rewritten bytes
+    /// and the number of tables.
+    #[test]
+    fn each_byte_is_rewritten_a_few_times() {
+        for small in [500, 3000, 20_000, FULL_TABLE_BYTES / 2] {
+            let (mut sizes, mut rewritten, mut most) = (Vec::<u64>::new(), 0, 0);
+            let flushes = 64 * FULL_TABLE_BYTES / small;
+            for _ in 0..flushes {
+                sizes.push(small);
+                while let Some(span) = find_small_tables(&sizes, FULL_TABLE_BYTES) {
+                    let bytes: u64 = sizes[span.clone()].iter().sum();
+                    rewritten += bytes;
+                    let full = std::iter::repeat_n(FULL_TABLE_BYTES, (bytes / FULL_TABLE_BYTES) as usize);
+                    sizes.splice(
+                        span,
+                        full.chain((!bytes.is_multiple_of(FULL_TABLE_BYTES)).then_some(bytes % FULL_TABLE_BYTES)),
+                    );
+                }
+                most = most.max(sizes.iter().filter(|size| **size < FULL_TABLE_BYTES / 2).count());
+            }
+            let bound = f64::from((FULL_TABLE_BYTES / small) as u32).log(4.0).ceil() as u64;
+            assert!(rewritten <= bound * flushes * small, "{} times of {small}", rewritten / (flushes * small));
+            assert!(
+                most as u64 <= 16 * (bound + 1) && sizes.len() as u64 <= 2 * 64 + 16 * (bound + 1),
+                "{most} small ones, {} in all",
+                sizes.len()
+            );
+        }
     }
 }

@@ -20,8 +20,6 @@
 //!    memtables are rebuilt by the replay of their logs. A crash between value and entry, or a
 //!    write that failed there, may leave a record uncounted until its segment is collected.
 
-pub(crate) mod append;
-pub(crate) mod collect;
 pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod segment;
@@ -35,6 +33,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{Pool, crc32c};
 
 use crate::entry::{Entry, POINTER_BYTES, Payload};
+use crate::locks::lock;
 use crate::manifest::ValueChange;
 use crate::table::Reads;
 use record::{Pointer, name_of};
@@ -47,6 +46,9 @@ pub(crate) const WRITER_TAIL_COUNT: usize = 64;
 pub(crate) const OWN_SEGMENT_DIVISOR: u64 = 4;
 /// Approximate DRAM of a segment.
 const SEGMENT_DRAM_BYTES: u64 = size_of::<ValueSegment>() as u64 + 24;
+
+/// How far pointers in the logs reach into each segment of the value log.
+pub(crate) type Reach = BTreeMap<u32, u64>;
 
 /// Bytes of records that nothing names any more, by segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,14 +83,14 @@ impl Dead {
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Tail(Mutex<Option<Arc<ValueSegment>>>);
+pub(crate) struct Tail(pub(crate) Mutex<Option<Arc<ValueSegment>>>);
 
 /// The segments of an open store, and their tails. See the module.
 pub(crate) struct ValueLog {
     pool: Arc<Pool>,
     /// By id, ascending.
     segments: ArcSwap<Vec<Arc<ValueSegment>>>,
-    tails: Box<[Tail]>,
+    pub(crate) tails: Box<[Tail]>,
     used: AtomicBool,
     pub(crate) collected: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
@@ -124,7 +126,7 @@ impl ValueLog {
     }
 
     /// Adds a new segment, before any pointer to it exists.
-    fn add(&self, segment: &Arc<ValueSegment>) {
+    pub(crate) fn add(&self, segment: &Arc<ValueSegment>) {
         self.used.store(true, Ordering::Relaxed);
         self.segments.rcu(|segments| {
             let at = segments.partition_point(|other| other.id < segment.id);
@@ -208,7 +210,7 @@ impl ValueLog {
     pub(crate) fn seal_tails(&self, all: bool) {
         let count = if all { WRITER_TAIL_COUNT + 1 } else { WRITER_TAIL_COUNT };
         for tail in &self.tails[..count] {
-            if let Some(segment) = crate::locks::lock(&tail.0).take() {
+            if let Some(segment) = lock(&tail.0).take() {
                 segment.sealed.store(true, Ordering::Release);
             }
         }

@@ -14,7 +14,7 @@ use super::record::{Records, SEGMENT_HEADER_BYTES, check_segment, name_of};
 use super::segment::ValueSegment;
 use crate::manifest::state::ManifestState;
 use crate::manifest::{ValueChange, ValueUse};
-use crate::recover::Reach;
+use crate::value_log::Reach;
 
 /// Returns the segments that the manifest names, each sealed at the end of its records. The next
 /// flush records the seals: the manifest may still be the old one. If the open is not settled, the

@@ -28,17 +28,17 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_media::{Mutant, crc32c};
 
-use super::Dead;
-use super::append::Appender;
-use super::record::{Record, SEGMENT_HEADER_BYTES, name_of};
-use super::segment::ValueSegment;
 use crate::counts::Counts;
 use crate::entry::{Op, POINTER_BYTES, Payload};
 use crate::inner::Inner;
+use crate::large_values::Appender;
 use crate::locks::lock;
 use crate::manifest::Edit;
 use crate::publisher::publish;
 use crate::table::{Slot, hash};
+use crate::value_log::Dead;
+use crate::value_log::record::{Record, SEGMENT_HEADER_BYTES, name_of};
+use crate::value_log::segment::ValueSegment;
 use crate::view::{Known, View};
 
 /// Values that move together, and their approximate bytes.

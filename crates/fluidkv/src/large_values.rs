@@ -1,4 +1,4 @@
-//! Appends to the value log.
+//! Writes of large values: appends to the value log (`value_log`), then an entry with the pointer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, thread_slot};
 
-use super::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment, record_len};
-use super::segment::ValueSegment;
-use super::{Dead, OWN_SEGMENT_DIVISOR, WRITER_TAIL_COUNT};
 use crate::entry::{Op, POINTER_BYTES, Payload};
 use crate::inner::Inner;
 use crate::locks::lock;
 use crate::manifest::{Edit, ValueExtent, ValueUse};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Records};
+use crate::value_log::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment, record_len};
+use crate::value_log::segment::ValueSegment;
+use crate::value_log::{Dead, OWN_SEGMENT_DIVISOR, WRITER_TAIL_COUNT};
 
 /// The kind of writer that appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl Inner {
 
     /// Counts a value that no entry will name.
     #[cold]
-    pub(super) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER_BYTES]) {
+    pub(crate) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER_BYTES]) {
         let mut dead = Dead::default();
         dead.add(key, pointer);
         self.values.note_dead(&dead);
@@ -203,7 +203,7 @@ impl Inner {
 
     fn count_replaced(&self, memtable: &Memtable, old: u64) {
         let mut dead = Dead::default();
-        if let Ok(entry) = crate::memtable::Records(&self.pool).entry(old) {
+        if let Ok(entry) = Records(&self.pool).entry(old) {
             dead.add_entry(&entry);
             memtable.note_dead(&dead);
             self.values.note_dead(&dead);
