@@ -22,11 +22,11 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Batch, BatchOp, Commit, Error, Expiry, RangeCondition, Result, Visit};
 use lodestore_media::Mutant;
 
-use crate::commit::SharedLog;
 use crate::entry::{Op, Payload};
 use crate::inner::Inner;
 use crate::options::THRESHOLD_MIN;
 use crate::scan::scan;
+use crate::shared_log::SharedLog;
 use crate::table::{Slot, hash};
 use crate::view::View;
 

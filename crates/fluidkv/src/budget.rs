@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
 
-use crate::commit::SharedLog;
+use crate::background::Due;
 use crate::dram::{MEMTABLE_DRAM_MIN, memtable_limit, pool_dram};
 use crate::inner::Inner;
 use crate::locks::lock;
-use crate::migrate::{Due, RECLAIM_TIMEOUT};
+use crate::migrate::RECLAIM_TIMEOUT;
 use crate::publisher::Publisher;
+use crate::shared_log::SharedLog;
 use crate::sizes::MEMTABLES_MAX;
 use crate::value_log::ValueLog;
 

@@ -38,7 +38,7 @@ use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
 use crate::output::Output;
 use crate::publisher::{Publisher, publish};
-use crate::separate::Expired;
+use crate::separator::Expired;
 use crate::table::Reads;
 use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;

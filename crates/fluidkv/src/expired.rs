@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Direction, Error, Expiry, Result};
 
+use crate::background::Due;
 use crate::counts::Counts;
 use crate::cursor::{Merge, SortedCursor, Source};
 use crate::inner::Inner;
-use crate::migrate::{Due, RECLAIM_TIMEOUT};
+use crate::migrate::RECLAIM_TIMEOUT;
 use crate::table::Reads;
-use crate::tables::{Sorted, TableHandle};
+use crate::tables::{NEVER_STALE_MILLIS, Sorted, TableHandle};
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range};
 
@@ -25,8 +26,6 @@ use crate::view::{Known, Range};
 const EXPIRED_SHARE_DIVISOR: u64 = 8;
 /// Most tables of one such merge: its output has to fit into free space.
 const MERGED_TABLES_MAX: usize = 8;
-/// The time of a table that is never merged for expired pairs.
-pub(crate) const NEVER_STALE_MILLIS: u64 = u64::MAX;
 
 /// Returns from when on enough of a table has expired for a merge, in milliseconds since 1970.
 fn stale_from(table: &Arc<TableHandle>) -> Result<u64> {

@@ -27,7 +27,7 @@ use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::memtable::apart::Separated;
 use crate::output::Output;
-use crate::separate::Expired;
+use crate::separator::Expired;
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
 use crate::view::{Known, Range, Ranges};

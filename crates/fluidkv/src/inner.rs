@@ -8,20 +8,20 @@ use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{Event, Result};
 use lodestore_media::{Guard, OpenState, Pool, Quiet};
 
-use crate::commit::SharedLog;
+use crate::background::Migration;
 use crate::counts::Counts;
 use crate::dram::Dram;
 use crate::locks::{Order, lock};
 use crate::memtable::{Memtable, MemtableOptions};
-use crate::migrate::Migration;
 use crate::options::FluidOptions;
-use crate::output::Identities;
 use crate::publisher::{Publisher, publish};
 use crate::recover::Recovery;
 use crate::reserve::Reserve;
-use crate::separate::Separator;
+use crate::separator::Separator;
+use crate::shared_log::SharedLog;
 use crate::sizes::{MEMTABLES_MAX, Sizes};
 use crate::table::Reads;
+use crate::tables::Identities;
 use crate::value_log::ValueLog;
 use crate::view::View;
 

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod adapt;
+mod background;
 mod batch;
 mod budget;
 mod collect;
@@ -49,6 +50,8 @@ mod scan;
 mod scrub;
 mod segment;
 mod separate;
+mod separator;
+mod shared_log;
 mod sizes;
 mod store;
 mod table;
@@ -61,7 +64,7 @@ mod write;
 pub use batch::{Conditions, IsMet, IsPresent};
 pub use options::{Compression, FluidOptions, FluidkvSettings, VerifyReads};
 pub use replace::Replace;
-pub use separate::{Separable, Separator};
+pub use separator::{Separable, Separator};
 pub use store::FluidKv;
 pub use store::stats::FluidkvStats;
 

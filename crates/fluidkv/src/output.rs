@@ -5,40 +5,21 @@
 //! their extents.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::Mutant;
 
 use crate::cursor::Pair;
-use crate::expired::NEVER_STALE_MILLIS;
 use crate::gauge::Building;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
-use crate::separate::Expired;
+use crate::separator::Expired;
 use crate::table::{Item, ItemKind, TableBuilder, TableOptions, hash};
-use crate::tables::TableHandle;
+use crate::tables::{NEVER_STALE_MILLIS, TableHandle};
 use crate::value_log::Dead;
 use crate::value_log::record::Pointer;
 use crate::view::Known;
-
-/// Unique identities for tables.
-pub(crate) struct Identities(AtomicU64);
-
-impl Identities {
-    /// Starts above all identities ever used: in the state with these tables, and in this opening
-    /// of the pool.
-    pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>, opening: u64) -> Self {
-        // Each opening has its own block, whatever happened to the tables of earlier openings.
-        let last_block = tables.map(|table| table.identity >> 32).max().unwrap_or(0);
-        Self(AtomicU64::new((last_block + 1).max(opening) << 32))
-    }
-
-    fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
-    }
-}
 
 /// Tables that are written but not named yet: freed when dropped.
 struct Unnamed(Vec<Arc<TableHandle>>);

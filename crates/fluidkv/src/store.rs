@@ -23,7 +23,7 @@ use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_
 use crate::locks::lock;
 use crate::options::FluidOptions;
 use crate::replace::Replace;
-use crate::separate::Separator;
+use crate::separator::Separator;
 use crate::write::When;
 use begin::{check_budget, make, open};
 

@@ -2,7 +2,7 @@
 //! them.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lodestore_contract::{Error, Result};
@@ -12,6 +12,26 @@ use lodestore_media::Pool;
 use crate::gauge::Gauge;
 use crate::manifest::TableDescriptor;
 use crate::table::{Block, Item, Reads, Slot, Table, TableMeta};
+
+/// The time of a table that is never merged for expired pairs.
+pub(crate) const NEVER_STALE_MILLIS: u64 = u64::MAX;
+
+/// Unique identities for tables.
+pub(crate) struct Identities(AtomicU64);
+
+impl Identities {
+    /// Starts above all identities ever used: in the state with these tables, and in this opening
+    /// of the pool.
+    pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>, opening: u64) -> Self {
+        // Each opening has its own block, whatever happened to the tables of earlier openings.
+        let last_block = tables.map(|table| table.identity >> 32).max().unwrap_or(0);
+        Self(AtomicU64::new((last_block + 1).max(opening) << 32))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LookupOptions {

@@ -300,7 +300,7 @@ impl Inner {
             return Ok(());
         }
         let began = Instant::now();
-        self.migration.wait_for_flush(self)?;
+        self.wait_until_flushed()?;
         Counts::add(&self.counts.stalled, 1);
         Counts::add(&self.counts.stalled_ns, began.elapsed().as_nanos() as u64);
         Ok(())

@@ -15,39 +15,20 @@
 //! after [`RETRY_DURATION_FACTOR`] times the duration of the last attempt, and at least after
 //! [`RETRY_AFTER_MILLIS`].
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use lodestore_contract::now_millis;
 
+use crate::background::{Refusal, Stamp};
 use crate::inner::Inner;
 use crate::locks::lock;
-use crate::view::View;
 
 /// Least time between two attempts to free space if nothing has changed.
 const RETRY_AFTER_MILLIS: u64 = 1000;
 /// Time between two attempts, as a multiple of the duration of one, so that they use a small share
 /// of a CPU.
 const RETRY_DURATION_FACTOR: u64 = 32;
-
-/// Values that change if space may have been freed.
-struct Stamp {
-    free_bytes: u64,
-    tasks_done: u64,
-    generation: u64,
-    keys: usize,
-    snapshots: usize,
-}
-
-/// An attempt to free space that freed none.
-pub(super) struct Refusal {
-    stamp: Stamp,
-    /// Past views that readers held at the end of the attempt.
-    views: Vec<Weak<View>>,
-    /// When the attempt ended and when the next is due, in milliseconds since 1970.
-    ended_at: u64,
-    retry_at: u64,
-}
 
 impl Inner {
     fn space_stamp(&self) -> Stamp {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
+use super::WRITER_WAIT_TIMEOUT;
 use super::task::Search;
-use super::{Due, WRITER_WAIT_TIMEOUT};
+use crate::background::Due;
 use crate::counts::Counts;
 use crate::failures::Failure;
 use crate::inner::{Inner, Rotation};

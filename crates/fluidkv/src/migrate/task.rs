@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, PoisonReason};
 use lodestore_media::Quiet;
 
-use super::{Busy, Due};
+use crate::background::{Busy, Due};
 use crate::failures::Failure;
 use crate::inner::Inner;
 use crate::locks::lock;

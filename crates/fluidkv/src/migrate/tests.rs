@@ -2,7 +2,8 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use lodestore_contract::{Event, Store};
 use lodestore_inplace::testing::Scratch;
@@ -11,9 +12,11 @@ use lodestore_media::{ExtentKind, PoolOptions};
 use super::settle::FLUSH_AND_COMPACT_TIMEOUT;
 use super::task::Task;
 use super::*;
+use crate::background::Migration;
 use crate::layout::KIND_LOG;
 use crate::publisher::publish;
 use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
+use crate::sizes::MEMTABLES_MAX;
 use crate::tables::Sorted;
 use crate::view::Range;
 use crate::{FluidKv, FluidOptions};
