@@ -46,6 +46,7 @@ mod read;
 mod recover;
 mod replace;
 mod reserve;
+mod running;
 mod scan;
 mod scrub;
 mod segment;

@@ -21,7 +21,7 @@ pub struct Separable<'a> {
 /// Never called before [`FluidKv::begin_workers`](crate::FluidKv::begin_workers). A panic in it
 /// poisons the store. Reads of the store and [`FluidKv::replace`](crate::FluidKv::replace) are
 /// allowed. Other writes and `settle` are forbidden: they may wait for this same flush. While the
-/// store closes, all of these return [`Error::Closed`].
+/// store closes, all of these return [`Error::Closed`](lodestore_contract::Error::Closed).
 pub trait Separator: Send + Sync + 'static {
     /// Returns whether the live value of a key goes to [`separate`](Self::separate). Must be cheap:
     /// called for each value of a memtable that is flushed.
@@ -38,7 +38,8 @@ pub trait Separator: Send + Sync + 'static {
     ///
     /// # Errors
     /// Any error fails the flush, and the values stay in the log. The store retries it as it does
-    /// failed flushes ([`Error::Full`] and [`Error::Io`] may pass).
+    /// failed flushes ([`Error::Full`](lodestore_contract::Error::Full) and
+    /// [`Error::Io`](lodestore_contract::Error::Io) may pass).
     ///
     /// # Panics The store panics if the answers are not as many as the values, or if an answer is
     /// longer than 2^30 + 16 bytes.
@@ -62,8 +63,8 @@ pub trait Separator: Send + Sync + 'static {
     /// may call it. Calls of [`FluidKv::replace`](crate::FluidKv::replace) are allowed.
     ///
     /// # Errors
-    /// Errors that make the write fail: [`Error::Poisoned`] and the like. Having nothing to free is
-    /// not an error.
+    /// Errors that make the write fail: [`Error::Poisoned`](lodestore_contract::Error::Poisoned)
+    /// and the like. Having nothing to free is not an error.
     fn make_room(&self) -> Result<()> {
         Ok(())
     }

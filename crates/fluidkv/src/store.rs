@@ -3,14 +3,13 @@
 mod begin;
 pub(crate) mod stats;
 
+use std::ops::Bound;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Instant;
 
 use lodestore_contract::limits::{check_key, check_range_conditions};
 use lodestore_contract::scrub;
-use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
     Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Options, Pair, Progress,
     RangeCondition, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
@@ -18,11 +17,11 @@ use lodestore_contract::{
 use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::batch::Conditions;
-use crate::inner::Inner;
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
 use crate::locks::lock;
 use crate::options::FluidOptions;
 use crate::replace::Replace;
+use crate::running::Running;
 use crate::separator::Separator;
 use crate::write::When;
 use begin::{check_budget, make, open};
@@ -35,14 +34,6 @@ use begin::{check_budget, make, open};
 /// and the next open replays the logs.
 pub struct FluidKv {
     pub(crate) running: Arc<Running>,
-}
-
-/// The store with its threads. Scans and snapshots hold it as well.
-pub(crate) struct Running {
-    pub(crate) inner: Arc<Inner>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held during a close, so that a concurrent close returns only when the store is closed.
-    closing: Mutex<()>,
 }
 
 impl FluidKv {
@@ -126,7 +117,7 @@ impl FluidKv {
         if !inner.read_only {
             inner.pool.mark_created()?;
         }
-        let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
+        let running = Running::new(inner);
         let ready_after = running.inner.recovery.end(opened);
         running.inner.report(&Event::Opened { clean: report.clean, ready_after });
         let RecoveryState { keys, corrupt, took, .. } = running.inner.recovery.state();
@@ -200,7 +191,8 @@ impl FluidKv {
         conditions.keys.iter().try_for_each(|key| check_key(key))?;
         let inner = &self.running.inner;
         let written = inner.write_batch(batch, conditions);
-        written.or_else(|error| Commit::after_refusal(error, || inner.write_batch(&Batch::default(), conditions)))
+        written
+            .or_else(|error: Error| Commit::after_refusal(error, || inner.write_batch(&Batch::default(), conditions)))
     }
 
     /// Returns whether a value or a delete of a key waits in the logs for its flush. If so, the
@@ -225,6 +217,30 @@ impl FluidKv {
     pub fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         let inner = &self.running.inner;
         inner.peek_tables(keys, each).inspect_err(|error| inner.corrupt(error))
+    }
+
+    /// Calls `each` with each key that has a value in the tables, the newest value there, and
+    /// whether it is live; then with the entries of each memtable. Large values of the value log
+    /// and deletes are left out. For an engine built on this one whose stored values name locations
+    /// of its own ([`FluidKv::start_separating`]). The calls include every value that a read after
+    /// the begin of this call may return. They also include every value that
+    /// [`Separator::died`](crate::Separator::died) may report; an expired value is not live.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Corrupt`] if the calls are incomplete.
+    #[expect(clippy::type_complexity, reason = "a visitor of a key, what is stored for it, and whether that is live")]
+    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
+        self.running.inner.each_stored(each)
+    }
+
+    /// Calls `visit` with each key from `from` on that has a live value in the tables, and its
+    /// newest value there, until `visit` returns stop. Values in the value log are left out.
+    /// Memtables may have newer versions.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Corrupt`].
+    pub fn each_flushed(&self, from: Bound<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<()> {
+        self.running.inner.each_flushed(from, visit)
     }
 
     /// Starts a pass of the scrub without its pause, for tests.
@@ -281,97 +297,6 @@ impl FluidKv {
         let buffers =
             view.ranges.list.iter().map(|range| (range.stable.bytes * percent / 100).saturating_sub(range.run_bytes()));
         inner.reserve.required_and_free(&inner.pool, view.active.log_limit(), buffers.sum())
-    }
-}
-
-impl Running {
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        lock(&self.threads).push(start_thread(name, work)?);
-        Ok(())
-    }
-
-    /// Stops operations and threads. Returns whether this call was the first.
-    fn stop(&self) -> bool {
-        let first = self.inner.open.close();
-        self.inner.migration.wake();
-        if let Some(log) = &self.inner.log {
-            log.end_windows();
-        }
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
-            // If an event sink dropped the last handle on this thread, the thread ends by itself.
-            if thread.thread().id() != std::thread::current().id() {
-                thread.thread().unpark();
-                let _ = thread.join();
-            }
-        }
-        if first {
-            self.inner.pool.epochs().synchronize();
-        }
-        first
-    }
-
-    fn halt(&self) {
-        if self.inner.open.is_foreign() {
-            return self.leave_to_parent();
-        }
-        let _turn = lock(&self.closing);
-        if self.stop() {
-            // As after a crash: the clean flag stays unset.
-            let _ = self.inner.pool.close(false);
-        }
-    }
-
-    /// Drops nothing in a process that inherited the store by a fork. Its threads do not exist
-    /// there, and memory may be in a state that only they could complete.
-    #[cold]
-    fn leave_to_parent(&self) {
-        self.inner.pool.close_inherited_lock();
-        if let Ok(mut threads) = self.threads.try_lock() {
-            std::mem::forget(std::mem::take(&mut *threads));
-        }
-        std::mem::forget(Arc::clone(&self.inner));
-    }
-
-    fn close(&self) -> Result<()> {
-        self.inner.open.check_process()?;
-        let _turn = lock(&self.closing);
-        if !self.stop() {
-            return Ok(());
-        }
-        let inner = &self.inner;
-        if inner.read_only {
-            return inner.pool.close(false);
-        }
-        // A poisoned store stays as after a crash.
-        let ended = inner.pool.check().and_then(|()| self.flush_out());
-        let settled = inner.separator.as_ref().map_or(Ok(()), |separator| separator.closing());
-        // The reach of the manifest must be durable before the pool records a clean stop.
-        let whole = inner.pool.check().and_then(|()| lock(&inner.publisher).mark_reach(&inner.pool)).and(settled);
-        let closed = inner.pool.close(whole.is_ok());
-        whole.and(ended).and(closed)
-    }
-
-    /// Flushes the memtables to tables. Entries that do not fit, or are damaged, stay in their log,
-    /// which is durable.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`]; [`Error::Corrupt`] if a log is damaged.
-    fn flush_out(&self) -> Result<()> {
-        let inner = &self.inner;
-        inner.values.seal_tails(true);
-        let flushed = inner.flush_all().inspect_err(|error| inner.corrupt(error));
-        inner.log.as_ref().map_or(Ok(()), |log| inner.commit_all_pending(log))?;
-        match flushed {
-            Err(Error::Full { .. }) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.halt();
     }
 }
 
