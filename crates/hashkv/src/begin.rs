@@ -6,26 +6,23 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{EngineCounters, Error, PoisonReason, Result, Stats, Store, now_millis};
+use lodestore_contract::{EngineCounters, Error, PoisonReason, Result, Stats, Store};
 use lodestore_fluidkv::{FluidKv, FluidkvStats, Separator};
-use lodestore_media::{BlockFile, BlockOptions, Blocks, Mutant, OpenReport, Pool};
+use lodestore_media::{BlockFile, BlockOptions, Mutant, OpenReport, Pool};
 
-use crate::layout::{
-    ENGINE, Home, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment, segment_bytes_of,
-};
+use crate::layout::{ENGINE, Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
 use crate::opening;
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
 use crate::stats::HashkvStats;
 use crate::store::Running;
+use crate::superblock::{rebuild_superblock, write_superblock};
 use crate::values::{Sizes, Values, lock};
 
 /// Error text for a values file that is missing or has no superblock.
 const MISSING_ADVICE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
 /// Number of segment headers that an open reads ahead together.
 const READ_HEADERS_COUNT: usize = 256;
-/// Maximum offsets probed for a header if the superblock is damaged.
-const HEADER_PROBES_MAX: u64 = 1 << 16;
 
 pub(crate) fn start(
     pool: &Arc<Pool>,
@@ -130,46 +127,6 @@ fn create_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result
     if !file.mutant(Mutant::SuperblockEarly) {
         file.sync_now()?;
     }
-    Ok(superblock)
-}
-
-pub(crate) fn write_superblock(file: &BlockFile, superblock: Superblock) -> Result<()> {
-    let mut block = Blocks::new();
-    block.extend_from_slice(&superblock.encode());
-    block.resize(BlockFile::BLOCK as usize);
-    file.write(0, &block)
-}
-
-/// Rebuilds the damaged superblock in `block`. Each segment's header holds the segment's number.
-/// The number and the position yield the length of a segment.
-///
-/// # Errors
-/// `refused` if no header yields a length or the version differs; [`Error::Io`],
-/// [`Error::Poisoned`].
-fn rebuild_superblock(file: &BlockFile, block: &[u8], refused: Error) -> Result<Superblock> {
-    if !matches!(refused, Error::Corrupt { .. }) {
-        return Err(refused);
-    }
-    let mut votes = [0u32; u32::BITS as usize];
-    let steps = (file.len().saturating_sub(BlockFile::BLOCK) / u64::from(SEGMENT_BYTES_MIN)).min(HEADER_PROBES_MAX);
-    for step in 1..steps {
-        let behind = step * u64::from(SEGMENT_BYTES_MIN);
-        let mut header = [0; SEGMENT_HEADER_BYTES];
-        if file.read(BlockFile::BLOCK + behind, &mut header).is_err() {
-            continue;
-        }
-        // A value may look like a header: the majority of headers decides.
-        if let Some(segment_bytes) = segment_bytes_of(&header, behind) {
-            votes[segment_bytes.trailing_zeros() as usize] += 1;
-        }
-    }
-    let most = votes.iter().copied().max().unwrap_or(0);
-    let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
-    // The damage destroyed the last time at which space was freed. The current time is not earlier.
-    let opening = Superblock::opening_in(block);
-    let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis(), opening };
-    write_superblock(file, superblock)?;
-    file.sync_now()?;
     Ok(superblock)
 }
 

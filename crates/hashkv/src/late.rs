@@ -20,17 +20,6 @@ const SEPARATED_BYTES_MAX: usize = 1 << 20;
 /// Maximum keys examined in one step.
 const EXAMINED_KEYS_MAX: usize = 16 << 10;
 
-/// State of late separation.
-#[derive(Debug, Default)]
-pub(crate) struct Late {
-    /// A pass over all keys is due.
-    due: bool,
-    /// The last key that this pass has examined; `None` between passes.
-    from: Option<Vec<u8>>,
-    /// The pass left out values, for lack of space or because a call failed.
-    has_leftovers: bool,
-}
-
 impl Values {
     /// Records that the LSM has values to be separated.
     pub(crate) fn note_late(&self) {

@@ -32,6 +32,7 @@ mod separator;
 mod space;
 mod stats;
 mod store;
+mod superblock;
 mod values;
 mod verify;
 mod window;

@@ -15,10 +15,9 @@ use lodestore_contract::{Result, now_millis};
 use lodestore_fluidkv::FluidKv;
 use lodestore_media::{BlockFile, Pool};
 
-use crate::begin::write_superblock;
-use crate::late::Late;
 use crate::layout::Superblock;
 use crate::space::{SegmentPart, Space};
+use crate::superblock::write_superblock;
 
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,6 +113,17 @@ pub(crate) struct Sizes {
     pub(crate) flush_bytes: u64,
     /// The file is missing, and the store is only read (salvage).
     pub(crate) is_lost: bool,
+}
+
+/// State of late separation.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// A pass over all keys is due.
+    pub(crate) due: bool,
+    /// The last key that this pass has examined; `None` between passes.
+    pub(crate) from: Option<Vec<u8>>,
+    /// The pass left out values, for lack of space or because a call failed.
+    pub(crate) has_leftovers: bool,
 }
 
 /// The values file with its account.
