@@ -6,16 +6,14 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{EngineCounters, Error, PoisonReason, Result, Stats, Store};
-use lodestore_fluidkv::{FluidKv, FluidkvStats, Separator};
+use lodestore_contract::{Error, PoisonReason, Result};
+use lodestore_fluidkv::{FluidKv, Separator};
 use lodestore_media::{BlockFile, BlockOptions, Mutant, OpenReport, Pool};
 
-use crate::layout::{ENGINE, Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
+use crate::layout::{Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
 use crate::opening;
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
-use crate::stats::HashkvStats;
-use crate::store::Running;
 use crate::superblock::{rebuild_superblock, write_superblock};
 use crate::values::{Sizes, Values, lock};
 
@@ -200,63 +198,4 @@ fn header(values: &Values, segment: u32) -> Result<Option<(Home, u32)>> {
         Err(Error::Io { .. } | Error::Corrupt { .. }) => Ok(None),
         read => read.map(|()| decode_segment(&header, segment)),
     }
-}
-
-/// Returns the statistics of the store: the LSM's and the file's.
-pub(crate) fn account(running: &Running) -> Stats {
-    let mut stats = running.index.stats();
-    stats.engine = ENGINE;
-    if running.values.pool.is_foreign() {
-        return stats;
-    }
-    let values = &running.values;
-    let (segments, live, groups) = {
-        let space = lock(&values.space);
-        stats.dram_bytes += space.dram_bytes();
-        (space.counts(), space.live_bytes(), space.groups())
-    };
-    let bytes = |count: u32| u64::from(count) * u64::from(values.sizes.segment_bytes);
-    let (all, open) = (bytes(segments.all - segments.holes), bytes(segments.free));
-    // The superblock's block is counted in no class.
-    stats.space.size += all;
-    stats.space.capacity = values.pool.options().capacity;
-    stats.space.live += live;
-    stats.space.free += open;
-    stats.space.dead += all.saturating_sub(open + live);
-    let counters = values.file.counts();
-    stats.bytes_written += counters.bytes_written;
-    stats.fences += counters.syncs;
-    let own = &values.counts;
-    let read = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
-    let lsm = stats.engine_counters.of::<FluidkvStats>().copied().unwrap_or_default();
-    stats.engine_counters = EngineCounters::new(HashkvStats {
-        values_segments: u64::from(segments.all),
-        values_segments_free: u64::from(segments.free),
-        values_segments_holes: u64::from(segments.holes),
-        values_segments_waiting: u64::from(segments.waiting),
-        values_segments_damaged: u64::from(segments.damaged),
-        values_live_bytes: live,
-        values_groups: groups as u64,
-        values_segments_spare: u64::from(values.spare()),
-        values_longest_bytes: values.sizes.longest as u64,
-        values_separated: read(&own.separated),
-        values_separated_bytes: read(&own.separated_bytes),
-        values_kept_inline: read(&own.kept),
-        values_separated_late: read(&own.late),
-        values_collections: read(&own.collections),
-        values_collections_failed: read(&own.failed),
-        values_refused_now: values.full.load(std::sync::atomic::Ordering::Relaxed).into(),
-        values_moved: read(&own.moved),
-        values_moved_bytes: read(&own.moved_bytes),
-        values_cooled_bytes: read(&own.cold_bytes),
-        values_scanned_bytes: read(&own.scanned_bytes),
-        values_segments_freed: read(&own.freed),
-        values_looks: read(&own.work_checks),
-        values_group_splits: read(&own.splits),
-        values_written_bytes: counters.bytes_written,
-        values_reads: counters.reads,
-        values_read_bytes: counters.bytes_read,
-        lsm,
-    });
-    stats
 }

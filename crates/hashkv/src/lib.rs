@@ -27,6 +27,7 @@ mod options;
 mod pace;
 mod read;
 mod room;
+mod running;
 mod scan;
 mod separator;
 mod space;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lodestore_contract::{Direction, Entry, Error, Expiry, Pair, Result, Scan, ScanRange, Snapshot, Store, Visit};
 
 use crate::layout::Stored;
-use crate::store::Running;
+use crate::running::Running;
 use crate::values::Hold;
 use crate::window::{WINDOW_BYTES, Walk};
 

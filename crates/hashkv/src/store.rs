@@ -1,29 +1,21 @@
 //! The open store: creation, opening, closing, and the operations of the contract.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expected, Expiry, Lifetime, Options,
-    Pair, PoisonReason, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport,
-    Visit,
+    Pair, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
-use lodestore_fluidkv::{Conditions, FluidKv};
-use lodestore_media::{OpenReport, Pool, own_work};
+use lodestore_fluidkv::Conditions;
+use lodestore_media::{OpenReport, Pool};
 
 use crate::begin;
 use crate::layout::{ENGINE, Stored, tag_value};
 use crate::options::HashKvOptions;
-use crate::pace::Pace;
-use crate::values::{Values, lock};
+use crate::running::Running;
+use crate::stats::account;
 use crate::{FORMAT, scan, verify};
-
-/// Sleep of the collector thread when idle.
-const IDLE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A HashKV store, open in this process. The crate's documentation states its guarantees.
 ///
@@ -33,21 +25,6 @@ const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// lost.
 pub struct HashKv {
     pub(crate) running: Arc<Running>,
-}
-
-/// The store with its threads, which scans and snapshots hold as well.
-pub(crate) struct Running {
-    pub(crate) index: Arc<FluidKv>,
-    pub(crate) values: Arc<Values>,
-    collector: Mutex<Option<JoinHandle<()>>>,
-    stopping: Arc<Stopping>,
-}
-
-#[derive(Default)]
-struct Stopping {
-    stop: AtomicBool,
-    lock: Mutex<()>,
-    changed: Condvar,
 }
 
 impl HashKv {
@@ -82,13 +59,7 @@ impl HashKv {
     /// As [`HashKv::create`] and [`HashKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Self> {
         let (values, index) = begin::start(&pool, report, options)?;
-        let running = Arc::new(Running { index, values, collector: Mutex::new(None), stopping: Arc::default() });
-        if options.index.workers > 0 {
-            let (values, stopping) = (Arc::clone(&running.values), Arc::clone(&running.stopping));
-            let rate = options.collect_rate;
-            let collect = move || own_work(|| collect_in_background(&values, rate, &stopping));
-            *lock(&running.collector) = Some(start_thread("lodestore-hash-collect", collect)?);
-        }
+        let running = Running::start(index, values, (options.index.workers, options.collect_rate))?;
         Ok(Self { running })
     }
 
@@ -190,66 +161,6 @@ impl HashKv {
             self.running.values.note_change();
         }
         outcome
-    }
-}
-
-impl Stopping {
-    /// Waits for `time`, or less if the store is being closed.
-    fn rest(&self, time: Duration) {
-        let guard = lock(&self.lock);
-        drop(self.changed.wait_timeout_while(guard, time, |()| !self.stop.load(Ordering::Acquire)));
-    }
-}
-
-/// Poisons the store if its background thread panics: no thread would finish the collection, or
-/// start another.
-struct PoisonOnPanic<'a>(&'a Pool);
-
-impl Drop for PoisonOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poison(PoisonReason::Panic, "a collection panicked");
-        }
-    }
-}
-
-/// Collects while free segments are few, at `rate` bytes a second, until the store is closed.
-fn collect_in_background(values: &Values, rate: u64, stopping: &Stopping) {
-    let _poison_on_panic = PoisonOnPanic(&values.pool);
-    let mut pace = Pace::new(rate, Instant::now());
-    while !stopping.stop.load(Ordering::Acquire) {
-        let found = values.run_background_step();
-        let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
-        stopping.rest(if found { paced } else { paced.max(IDLE_PAUSE) });
-    }
-}
-
-impl Running {
-    fn stop(&self) {
-        {
-            let _guard = lock(&self.stopping.lock);
-            self.stopping.stop.store(true, Ordering::Release);
-        }
-        self.stopping.changed.notify_all();
-        if let Some(thread) = lock(&self.collector).take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.values.pool.is_foreign() {
-            // A forked process has none of these threads, and the index drops nothing there.
-            std::mem::forget(self.collector.get_mut().map(Option::take));
-            std::mem::forget((Arc::clone(&self.index), Arc::clone(&self.values)));
-            return self.index.halt();
-        }
-        self.stop();
-        // The index's workers use it while they separate values.
-        self.index.halt();
     }
 }
 
@@ -418,7 +329,7 @@ impl Store for HashKv {
     }
 
     fn stats(&self) -> Stats {
-        begin::account(&self.running)
+        account(&self.running.index, &self.running.values)
     }
 
     fn sync(&self) -> Result<()> {

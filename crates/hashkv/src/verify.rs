@@ -9,7 +9,7 @@ use lodestore_fluidkv::FluidKv;
 
 use crate::layout::{RECORD_HEADER_BYTES, Stored};
 use crate::read::loss_of;
-use crate::store::Running;
+use crate::running::Running;
 use crate::values::{Hold, Values};
 
 /// Values between two calls of `progress`.
