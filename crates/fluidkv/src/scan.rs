@@ -231,7 +231,7 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
 
 impl Inner {
     /// As [`FluidKv::each_stored`](crate::FluidKv::each_stored).
-    #[expect(clippy::type_complexity, reason = "a visitor of a key, what is stored for it, and whether that is live")]
+    #[expect(clippy::type_complexity, reason = "a key, its stored value, and whether it is live")]
     pub(crate) fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
         let _quiet = Quiet::begin();
         let _guard = self.enter()?;

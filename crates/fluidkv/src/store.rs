@@ -228,7 +228,7 @@ impl FluidKv {
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Corrupt`] if the calls are incomplete.
-    #[expect(clippy::type_complexity, reason = "a visitor of a key, what is stored for it, and whether that is live")]
+    #[expect(clippy::type_complexity, reason = "a key, its stored value, and whether it is live")]
     pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
         self.running.inner.each_stored(each)
     }
