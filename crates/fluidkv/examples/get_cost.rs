@@ -16,7 +16,7 @@ use lodestore_media::PoolOptions;
 
 const PHASES: [&str; 4] = ["stable", "runs", "absent", "memtable"];
 /// Gets of one measurement.
-const GETS: u64 = 300_000;
+const GET_COUNT: u64 = 300_000;
 
 fn key(index: u64) -> Vec<u8> {
     format!("{:016x}", index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes()
@@ -39,13 +39,13 @@ fn options(setting: &str) -> FluidOptions {
 fn measure(store: &dyn Store, seed: u64, first: u64, keys: u64) -> f64 {
     let (mut state, mut value, mut found) = (seed | 1, Vec::new(), 0);
     let begin = cpu_time();
-    for _ in 0..GETS {
+    for _ in 0..GET_COUNT {
         state = state.wrapping_mul(0xD129_42BA_56E7_7A85).wrapping_add(1);
         found += u64::from(store.get_into(&key(first + (state >> 33) % keys), &mut value).expect("get"));
     }
     let spent = cpu_time() - begin;
-    assert!(found == 0 || found == GETS, "{found} of {GETS}");
-    spent.as_nanos() as f64 / GETS as f64
+    assert!(found == 0 || found == GET_COUNT, "{found} of {GET_COUNT}");
+    spent.as_nanos() as f64 / GET_COUNT as f64
 }
 
 fn round(at: &Path, setting: &str, keys: u64, value: &[u8], seed: u64, phases: &[usize]) -> Vec<f64> {

@@ -3,12 +3,13 @@
 //!
 //! Measurements. Each is a moving mean, of which a new sample replaces a quarter:
 //! * W: bytes of log per second, and the share of writes among all operations. Sampled every
-//!   [`TICK`].
+//!   [`SAMPLE_INTERVAL`].
 //! * F: bytes of log that one worker flushes per second. C: bytes that one worker compacts per
 //!   second. Both count only the time of the work itself: they measure the medium's bandwidth that
 //!   this store gets next to all other load. Sampled by each flush and compaction.
-//! * A: bytes compacted per byte of log. Sampled every [`TICK`] that has new log. Log grows by
-//!   whole segments: bytes compacted in ticks without a new segment count with the next one.
+//! * A: bytes compacted per byte of log. Sampled every [`SAMPLE_INTERVAL`] that has new log. Log
+//!   grows by whole segments: bytes compacted in ticks without a new segment count with the next
+//!   one.
 //!
 //! Rules:
 //! * **Workers**: W/F + A W/C workers are needed. At most 1.5 times as many may work, rounded up,
@@ -19,7 +20,7 @@
 //!   the bandwidth (`runs-max` bounds the trigger).
 //! * **Flush trigger**: a memtable is frozen at `memtable-bytes` of log, or at its share of the
 //!   DRAM budget if that is reached first. In a small store the limit of the log is lower
-//!   (`Sizes::log_of_memtable`).
+//!   (`Sizes::memtable_log_bytes`).
 //! * No writes at all: see `migrate.rs`.
 //!
 //! Without workers nothing is measured, so that each run of a program behaves the same.
@@ -28,23 +29,23 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::inner::lock;
+use crate::locks::lock;
 
 /// Interval between two samples.
-const TICK: Duration = Duration::from_millis(250);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Share of a mean that a new sample replaces.
-const RENEWED: f64 = 0.25;
+const SAMPLE_RATIO: f64 = 0.25;
 /// Flush bandwidth assumed before the first flush, in bytes per second.
-const UNMEASURED: f64 = 100e6;
+const FLUSH_BANDWIDTH_DEFAULT: f64 = 100e6;
 /// Allowed workers per needed worker.
-const SPARE: f64 = 1.5;
+const SPARE_WORKERS_FACTOR: f64 = 1.5;
 /// Factors of the compaction trigger, in percent: while a memtable waits, while writes prevail,
 /// while reads prevail.
 const SCALES: [u64; 3] = [200, 100, 25];
 
 /// A sample of the store's counters.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Reading {
+pub(crate) struct Sample {
     /// Total bytes of log, approximately.
     pub(crate) logged: u64,
     /// Total writes and reads, approximately.
@@ -56,7 +57,7 @@ pub(crate) struct Reading {
 
 #[derive(Default)]
 struct Means {
-    read: Option<(Instant, Reading)>,
+    read: Option<(Instant, Sample)>,
     /// Bytes compacted since the last sample that had new log.
     compacted: u64,
     write_rate: f64,
@@ -77,7 +78,7 @@ pub(crate) struct Governor {
 }
 
 fn renew(mean: &mut f64, new: f64) {
-    *mean = if *mean == 0.0 { new } else { *mean * (1.0 - RENEWED) + new * RENEWED };
+    *mean = if *mean == 0.0 { new } else { *mean * (1.0 - SAMPLE_RATIO) + new * SAMPLE_RATIO };
 }
 
 impl Governor {
@@ -111,7 +112,7 @@ impl Governor {
     /// bandwidth of a slow disk.
     pub(crate) fn flush_bandwidth(&self) -> f64 {
         let measured = lock(&self.means).flush_bandwidth;
-        if measured > 0.0 { measured } else { UNMEASURED }
+        if measured > 0.0 { measured } else { FLUSH_BANDWIDTH_DEFAULT }
     }
 
     /// Records a compaction and the bytes that it wrote.
@@ -123,20 +124,21 @@ impl Governor {
         }
     }
 
-    /// Takes a sample and renews the decisions if [`TICK`] has passed. Any worker may call this.
-    pub(crate) fn tick(&self, now: Instant, reading: impl FnOnce() -> Reading) {
+    /// Takes a sample and renews the decisions if [`SAMPLE_INTERVAL`] has passed. Any worker may
+    /// call this.
+    pub(crate) fn tick(&self, now: Instant, sample: impl FnOnce() -> Sample) {
         let mut means = lock(&self.means);
         let elapsed = means.read.map_or(Duration::MAX, |(then, _)| now.saturating_duration_since(then));
-        if elapsed < TICK {
+        if elapsed < SAMPLE_INTERVAL {
             return;
         }
-        let reading = reading();
+        let sample = sample();
         if let Some((_, before)) = means.read {
-            means.renew(&before, &reading, elapsed.as_secs_f64());
+            means.renew(&before, &sample, elapsed.as_secs_f64());
         }
-        means.read = Some((now, reading));
-        let waits = reading.frozen > 1;
-        let allowed = if waits { self.workers } else { (means.needed() * SPARE).ceil() as usize };
+        means.read = Some((now, sample));
+        let waits = sample.frozen > 1;
+        let allowed = if waits { self.workers } else { (means.needed() * SPARE_WORKERS_FACTOR).ceil() as usize };
         self.allowed.store(allowed.clamp(1, self.workers.max(1)), Ordering::Relaxed);
         let scale = match (waits, means.write_share >= 0.5) {
             (true, _) => SCALES[0],
@@ -156,7 +158,7 @@ impl Governor {
 }
 
 impl Means {
-    fn renew(&mut self, before: &Reading, now: &Reading, seconds: f64) {
+    fn renew(&mut self, before: &Sample, now: &Sample, seconds: f64) {
         let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let logged = since(now.logged, before.logged);
         renew(&mut self.write_rate, logged / seconds);
@@ -181,7 +183,7 @@ impl Means {
 mod tests {
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    const SAMPLE_TIME: Duration = Duration::from_secs(1);
 
     /// Returns a governor after ten seconds. Each second has these bytes of log, writes and reads,
     /// a flush of 100 MB and a compaction of 50 MB.
@@ -189,11 +191,11 @@ mod tests {
         let governor = Governor::new(workers);
         let start = Instant::now();
         for second in 0..10u32 {
-            governor.note_flush(100_000_000, SECOND, 1);
-            governor.note_compaction(50_000_000, SECOND);
+            governor.note_flush(100_000_000, SAMPLE_TIME, 1);
+            governor.note_compaction(50_000_000, SAMPLE_TIME);
             let so_far = |count: u64| count * u64::from(second);
-            let reading = Reading { logged: so_far(logged), writes: so_far(writes), reads: so_far(reads), frozen };
-            governor.tick(start + SECOND * second, || reading);
+            let sample = Sample { logged: so_far(logged), writes: so_far(writes), reads: so_far(reads), frozen };
+            governor.tick(start + SAMPLE_TIME * second, || sample);
         }
         governor
     }
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn all_work_where_a_memtable_waits() {
+    fn all_workers_run_while_a_memtable_waits() {
         assert_eq!(after(8, 1_000_000, 1000, 0, 2).allowed(), 8);
     }
 
@@ -221,13 +223,13 @@ mod tests {
     /// Regression: compactions in ticks without a new log segment were not counted. With slow
     /// writers one segment lasts for several ticks.
     #[test]
-    fn what_is_compacted_between_two_segments_of_log_counts() {
+    fn compactions_between_two_log_segments_count() {
         let governor = Governor::new(2);
         let start = Instant::now();
         for second in 0..40u32 {
-            governor.note_compaction(50_000_000, SECOND);
+            governor.note_compaction(50_000_000, SAMPLE_TIME);
             let logged = u64::from(second / 4) * 100_000_000;
-            governor.tick(start + SECOND * second, || Reading { logged, writes: logged, ..Reading::default() });
+            governor.tick(start + SAMPLE_TIME * second, || Sample { logged, writes: logged, ..Sample::default() });
         }
         let percent = governor.rates()[4];
         assert!((190..=210).contains(&percent), "{percent}: four compactions of 50 MB for each 100 MB of log");

@@ -22,11 +22,11 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Batch, BatchOp, Commit, Error, Expiry, RangeCondition, Result, Visit};
 use lodestore_media::Mutant;
 
-use crate::commit::SharedLog;
 use crate::entry::{Op, Payload};
 use crate::inner::Inner;
 use crate::options::THRESHOLD_MIN;
 use crate::scan::scan;
+use crate::shared_log::SharedLog;
 use crate::table::{Slot, hash};
 use crate::view::View;
 
@@ -78,9 +78,9 @@ impl Inner {
             return self.check_alone(conditions);
         }
         self.check_batch_dram(ops.len())?;
-        self.make_way(ops.len());
+        self.freeze_before_batch(ops.len());
         let bytes: u64 = ops.iter().map(|op| self.logged_len(op) as u64).sum();
-        self.until_there_is_room(bytes, || {
+        self.retry_while_full(bytes, || {
             let mut attempt = self.try_batch(&ops, self.sizes.value_threshold, conditions);
             // One record needs one extent: with separated values it is smaller.
             if matches!(attempt.outcome, Err(Error::Full { .. }))
@@ -111,7 +111,7 @@ impl Inner {
     /// stripes, so that no key can be added to the range.
     fn lock_stripes(&self, ops: &[Op<'_>], conditions: &Conditions<'_, '_>) -> Vec<MutexGuard<'_, ()>> {
         if !conditions.ranges.is_empty() && !self.pool.mutant(Mutant::RangeNotLocked) {
-            return self.order.lock_every();
+            return self.order.lock_all_stripes();
         }
         self.order.lock_all(ops.iter().map(|op| op.key).chain(conditions.keys.iter().copied()).map(hash))
     }
@@ -212,15 +212,15 @@ impl Inner {
         let memtable = &view.active;
         // Deletes of absent keys need no record, but a record of them is harmless.
         let number = self.order.next();
-        let places = self.with_small(ops, from, |ops| memtable.append_batch(ops, number, &self.reserve, false))?;
+        let positions = self.with_small(ops, from, |ops| memtable.append_batch(ops, number, &self.reserve, false))?;
         let keep = self.order.has_snapshots();
         self.batches.fetch_add(1, Ordering::SeqCst);
-        for (op, at) in ops.iter().zip(places) {
+        for (op, at) in ops.iter().zip(positions) {
             let old = memtable.publish(op.key, hash(op.key), at, keep);
             self.note_replaced(memtable, old);
         }
         self.batches.fetch_sub(1, Ordering::SeqCst);
-        memtable.look();
+        memtable.check_dram_limit();
         Ok(())
     }
 }

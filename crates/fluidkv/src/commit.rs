@@ -22,9 +22,9 @@
 //! (`memtable/shared.rs`, Invariant 1), which is an order in which the writes can have happened.
 //!
 //! Invariants
-//! 1. Sequence numbers are drawn in log order, under `turn`. The active memtable also changes under
-//!    `turn`. All numbers of a memtable are therefore below all numbers of the next one, and the
-//!    durable writes are a prefix by number.
+//! 1. Sequence numbers are drawn in log order, under `append_lock`. The active memtable also
+//!    changes under `append_lock`. All numbers of a memtable are therefore below all numbers of the
+//!    next one, and the durable writes are a prefix by number.
 //! 2. `power`: only the leader publishes. The published writes are the durable ones: all numbers up
 //!    to `group.done()`. Above it only numbers of the group that is being published may be visible;
 //!    the group ends at `publishing`.
@@ -32,139 +32,25 @@
 //!    stripe is held from the read until the record is stored.
 //! 4. If a group cannot be synced, the pool is poisoned before any writer is notified. Neither this
 //!    group nor a later one is published.
-//! 5. Lock order: stripes, `turn`, the tail; `batch` is separate. A leader blocks only on `batch`,
-//!    so a thread that holds a stripe or `turn` may wait for a leader.
+//! 5. Lock order: stripes, `append_lock`, the tail; `batch` is separate. A leader blocks only on
+//!    `batch`, so a thread that holds a stripe or `append_lock` may wait for a leader.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
-use lodestore_contract::{Durability, Error, PoisonReason, Result};
-use lodestore_index::group::Group;
-use lodestore_media::{MediumKind, Mutant, NvPtr, Pool};
+use lodestore_contract::{Error, PoisonReason, Result};
+use lodestore_media::{MediumKind, Mutant};
 
-use crate::inner::{Counts, Inner, lock};
-use crate::locks::{Order, STRIPES};
+use crate::counts::Counts;
+use crate::inner::Inner;
+use crate::locks::{Order, lock};
 use crate::memtable::Memtable;
-use crate::memtable::shared::{Log, Places, Stored, What};
+use crate::memtable::shared::{Log, Positions, RecordContent, Stored};
+use crate::shared_log::{Gathered, Pending, SharedLog};
 
 /// How often a write that reads first releases its stripe to wait for other writes in it. After
 /// that it waits with the stripe held, so that it cannot starve.
-const LETS_GO: u32 = 2;
-/// Syncs per window. Writes stored during a sync wait for the next one.
-const SYNCS_A_WINDOW: u32 = 2;
-
-/// A write of a group, not yet published.
-struct Pending {
-    memtable: Arc<Memtable>,
-    places: Places,
-}
-
-/// The work of a leader.
-#[derive(Default)]
-struct Gathered {
-    /// Ranges to flush. Adjacent ranges are merged.
-    ranges: Vec<(NvPtr, usize)>,
-    writes: Vec<Pending>,
-}
-
-impl Gathered {
-    fn add(&mut self, (at, len): (NvPtr, usize)) {
-        match self.ranges.last_mut() {
-            Some(last) if last.0.add(last.1 as u64) == at => last.1 += len,
-            _ => self.ranges.push((at, len)),
-        }
-    }
-}
-
-/// The log that all threads share. See the module.
-pub(crate) struct SharedLog {
-    /// `interval`: the writes of this time may be lost. `None`: `power`.
-    window: Option<Duration>,
-    turn: Mutex<()>,
-    group: Group<Gathered>,
-    publishing: AtomicU64,
-    /// The last number of each stripe. Changed with the stripe held.
-    last: Box<[AtomicU64]>,
-    /// Held while a batch is published.
-    batch: Mutex<()>,
-    /// Held while a thread waits for the end of a window. True when windows have ended.
-    ended: Mutex<bool>,
-    end: Condvar,
-}
-
-impl SharedLog {
-    /// Returns the log of a store in this pool if all threads share one. `number` is the highest
-    /// number ever assigned.
-    pub(crate) fn of(pool: &Pool, number: u64) -> Option<Self> {
-        let window = match pool.durability() {
-            Durability::Interval(window) => Some(window),
-            Durability::Power | Durability::Process => None,
-        };
-        pool.syncs_pages().then(|| Self {
-            window,
-            turn: Mutex::default(),
-            group: Group::new(number),
-            publishing: AtomicU64::new(number),
-            last: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
-            batch: Mutex::default(),
-            ended: Mutex::default(),
-            end: Condvar::new(),
-        })
-    }
-
-    /// Returns whether a write returns only after its group is durable.
-    #[inline]
-    pub(crate) fn is_group_commit(&self) -> bool {
-        self.window.is_none()
-    }
-
-    /// Blocks appends, for a change of the active memtable.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        lock(&self.turn)
-    }
-
-    /// Returns the number of the last write in a stripe that the caller holds.
-    fn last_of(&self, hash: u64) -> u64 {
-        self.last[Order::stripe_of(hash)].load(Ordering::Relaxed)
-    }
-
-    /// Waits while a batch is partly in the index.
-    pub(crate) fn wait_for_batch(&self) {
-        drop(lock(&self.batch));
-    }
-
-    /// Returns the number of a new snapshot: the highest published number, which is durable. Waits
-    /// for no sync.
-    pub(crate) fn begin_snapshot(&self, order: &Order) -> u64 {
-        order.hold_versions();
-        // A leader that begins to publish later sees the snapshot and keeps the versions that it
-        // replaces.
-        let publishing = self.publishing.load(Ordering::SeqCst);
-        while self.group.done() < publishing && !self.group.is_broken() {
-            std::thread::yield_now();
-        }
-        self.group.done()
-    }
-
-    /// Ends all windows: the store is being closed.
-    pub(crate) fn end_windows(&self) {
-        *lock(&self.ended) = true;
-        self.end.notify_all();
-    }
-
-    /// Waits for one of the syncs of a window. Returns false once windows have ended.
-    fn pause(&self, window: Duration) -> bool {
-        let part = (window / SYNCS_A_WINDOW).max(Duration::from_millis(1));
-        let ended = lock(&self.ended);
-        let waited = self.end.wait_timeout_while(ended, part, |ended| !*ended);
-        !*waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    pub(crate) fn dram_bytes(&self) -> u64 {
-        (size_of::<Self>() + size_of_val(&*self.last)) as u64
-    }
-}
+const STRIPE_RELEASES_MAX: u32 = 2;
 
 /// The shared log, as an append uses it.
 struct Appending<'a>(&'a Inner, &'a SharedLog);
@@ -178,8 +64,8 @@ impl Log for Appending<'_> {
         self.1.group.done()
     }
 
-    fn settle(&self) -> Result<()> {
-        if self.0.pool.mutant(Mutant::SuccessorEarly) { Ok(()) } else { self.0.settle_log(self.1) }
+    fn commit_pending(&self) -> Result<()> {
+        if self.0.pool.mutant(Mutant::SuccessorEarly) { Ok(()) } else { self.0.commit_all_pending(self.1) }
     }
 }
 
@@ -193,27 +79,34 @@ impl Inner {
     /// Appends one operation on a key whose stripe is held. Its entry is published with its group,
     /// or at once with `interval`.
     pub(crate) fn apply_shared(&self, log: &SharedLog, op: &crate::entry::Op<'_>, hash: u64) -> Result<()> {
-        self.store_shared(log, What::One(op), std::iter::once(hash)).map(|_| ())
+        self.store_shared(log, RecordContent::One(op), std::iter::once(hash)).map(|_| ())
     }
 
     /// Appends a batch with the stripes of its keys held. Returns its number. `spare`: the batch
     /// frees space and may use the reserve.
     pub(crate) fn apply_batch_shared(&self, log: &SharedLog, ops: &[crate::entry::Op<'_>], spare: bool) -> Result<u64> {
-        self.store_shared(log, What::Batch(ops, spare), ops.iter().map(|op| crate::table::hash(op.key)))
+        self.store_shared(log, RecordContent::Batch(ops, spare), ops.iter().map(|op| crate::table::hash(op.key)))
     }
 
-    fn store_shared(&self, log: &SharedLog, what: What<'_, '_>, hashes: impl Iterator<Item = u64>) -> Result<u64> {
-        let turn = log.turn();
+    fn store_shared(
+        &self,
+        log: &SharedLog,
+        content: RecordContent<'_, '_>,
+        hashes: impl Iterator<Item = u64>,
+    ) -> Result<u64> {
+        let append_lock = log.append_lock();
         self.pool.check()?;
-        // The newest memtable: it changes only under `turn`.
+        // The newest memtable: it changes only under `append_lock`.
         let memtable = Arc::clone(&self.view.load().active);
-        let stored = memtable.append_shared(what, &Appending(self, log), &self.reserve)?;
-        let Stored { number, places, range, spare } = stored;
-        if let (What::Batch(_, true), Places::Batch(places), true) = (what, &places, self.separator.is_some()) {
-            memtable.apart.note_moved(places);
+        let stored = memtable.append_shared(content, &Appending(self, log), &self.reserve)?;
+        let Stored { number, positions, range, spare } = stored;
+        if let (RecordContent::Batch(_, true), Positions::Batch(positions), true) =
+            (content, &positions, self.separator.is_some())
+        {
+            memtable.separation.note_moved(positions);
         }
         let early = self.pool.mutant(Mutant::PublishedBeforeSync);
-        let mut write = Some(Pending { memtable, places });
+        let mut write = Some(Pending { memtable, positions });
         log.group.join(number, |gathered| {
             spare.into_iter().flatten().for_each(|spare| gathered.add(spare));
             gathered.add(range);
@@ -221,7 +114,7 @@ impl Inner {
                 gathered.writes.extend(write.take());
             }
         });
-        drop(turn);
+        drop(append_lock);
         hashes.for_each(|hash| log.last[Order::stripe_of(hash)].store(number, Ordering::Relaxed));
         if let Some(write) = write {
             self.publish_write(log, &write, self.order.has_snapshots())?;
@@ -236,27 +129,27 @@ impl Inner {
     }
 
     fn publish_write(&self, log: &SharedLog, write: &Pending, keep: bool) -> Result<()> {
-        match &write.places {
-            Places::One(at) => self.publish_entry(&write.memtable, *at, keep),
-            Places::Batch(places) => {
+        match &write.positions {
+            Positions::One(at) => self.publish_entry(&write.memtable, *at, keep),
+            Positions::Batch(positions) => {
                 let _batch = lock(&log.batch);
                 self.batches.fetch_add(1, Ordering::SeqCst);
-                let published = places.iter().try_for_each(|at| self.publish_entry(&write.memtable, *at, keep));
+                let published = positions.iter().try_for_each(|at| self.publish_entry(&write.memtable, *at, keep));
                 self.batches.fetch_sub(1, Ordering::SeqCst);
-                write.memtable.look();
+                write.memtable.check_dram_limit();
                 published
             }
         }
     }
 
     /// Commits a group. Returns whether it succeeded. The calling leader may hold a stripe or
-    /// `turn`.
+    /// `append_lock`.
     fn commit_group(&self, log: &SharedLog, gathered: &Gathered, last: u64) -> bool {
         let pool = &self.pool;
         if !pool.mutant(Mutant::RecordNotFlushed) {
             gathered.ranges.iter().for_each(|(at, len)| pool.flush(*at, *len));
         }
-        let is_batch = |write: &Pending| matches!(write.places, Places::Batch(_));
+        let is_batch = |write: &Pending| matches!(write.positions, Positions::Batch(_));
         let unlogged = pool.mutant(Mutant::BatchNotLogged) && gathered.writes.iter().any(is_batch);
         if !pool.mutant(Mutant::NoFenceBeforePublish) && !unlogged {
             pool.fence();
@@ -291,7 +184,7 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub(crate) fn settle_log(&self, log: &SharedLog) -> Result<()> {
+    pub(crate) fn commit_all_pending(&self, log: &SharedLog) -> Result<()> {
         self.wait_committed(log, log.group.last())
     }
 
@@ -308,7 +201,7 @@ impl Inner {
             if log.group.done() >= last || self.pool.mutant(Mutant::ReadsBeforePending) {
                 return Ok(stripe);
             }
-            if tries == LETS_GO {
+            if tries == STRIPE_RELEASES_MAX {
                 self.wait_committed(log, last)?;
                 return Ok(stripe);
             }
@@ -358,9 +251,9 @@ impl Inner {
     }
 
     /// Syncs the gathered writes several times per window until the store is closed.
-    pub(crate) fn keep_window(&self) {
+    pub(crate) fn sync_windows(&self) {
         let Some((log, window)) = self.log.as_ref().and_then(|log| Some((log, log.window?))) else { return };
-        while log.pause(window) && self.settle_log(log).is_ok() {}
+        while log.pause(window) && self.commit_all_pending(log).is_ok() {}
     }
 
     /// Returns whether a thread has to sync in each window. A simulation has no clock and needs

@@ -9,12 +9,12 @@
 //!
 //! Small adjacent tables are left by moves of small flushes, and by joins of ranges that deletes
 //! have emptied. Each table costs DRAM for its handle, and a header and a chunk on the medium. At
-//! least [`CROWD`] neighbours, none more than half full, are merged once their bytes reach
-//! [`GROWS`] times the largest of them. Each rewrite thus puts a byte into a table with [`GROWS`]
-//! times the bytes. A byte is rewritten at most log4(`table-bytes` / bytes of the smallest table)
-//! times before its table is half full and stays. For 256 KiB this is 5 times. At most 16 small
-//! neighbours exist for each factor of four in size. Runs added to the range during the merge are
-//! newer than all merged data, and stay.
+//! least `SMALL_TABLES_MIN` neighbours, none more than half full, are merged once their bytes
+//! reach `MERGE_GROWTH_FACTOR` times the largest of them. Each rewrite thus puts a byte into a
+//! table with `MERGE_GROWTH_FACTOR` times the bytes. A byte is rewritten at most
+//! log4(`table-bytes` / bytes of the smallest table) times before its table is half full and stays.
+//! For 256 KiB this is 5 times. At most 16 small neighbours exist for each factor of four in size.
+//! Runs added to the range during the merge are newer than all merged data, and stay.
 //!
 //! A compaction holds its range from its selection until its view is published. No other thread
 //! splits or joins the range meanwhile. If a merged table is missing from the range nevertheless,
@@ -23,29 +23,26 @@
 //! A range that has grown too large is split. A range that deletes have left small is joined with a
 //! small neighbour. Either is one record in the manifest and writes no table.
 
-use std::ops::{Bound, Range as Span};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lodestore_contract::{Direction, Error, Result};
 
+use crate::counts::Counts;
 use crate::cursor::{Merge, SortedCursor, Source};
-use crate::inner::{Counts, Inner, lock};
+use crate::inner::Inner;
+use crate::locks::lock;
 use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
 use crate::output::Output;
 use crate::publisher::{Publisher, publish};
-use crate::separate::Expired;
+use crate::separator::Expired;
 use crate::table::Reads;
 use crate::tables::{Sorted, TableHandle};
 use crate::value_log::Dead;
 use crate::view::Range;
-
-/// Fewest adjacent small tables that are merged.
-const CROWD: usize = 8;
-/// Their bytes together, as a multiple of the largest of them, at which they are merged.
-const GROWS: u64 = 4;
 
 /// The result of a merge.
 pub(crate) struct Merged {
@@ -69,10 +66,10 @@ impl Inner {
             return self.merge_stale(range, span);
         }
         if range.runs.is_empty() {
-            return self.merge_crowd(range);
+            return self.merge_small_tables(range);
         }
-        let apart = apart(range);
-        if let Some(moved) = apart.as_ref().filter(|_| !self.sizes.stable.compress) {
+        let movable = tables_to_move(range);
+        if let Some(moved) = movable.as_ref().filter(|_| !self.sizes.stable.compress) {
             let edit = Edit::Compaction {
                 range_id: range.id,
                 removed: Vec::new(),
@@ -82,9 +79,9 @@ impl Inner {
             };
             return self.publish_compaction(range, &edit, Vec::new(), &Dead::default()).map(drop);
         }
-        let lists: Vec<&Sorted> = range.runs.iter().chain(apart.is_none().then_some(&range.stable)).collect();
+        let lists: Vec<&Sorted> = range.runs.iter().chain(movable.is_none().then_some(&range.stable)).collect();
         // If the stable tables stay, no new table may span one of them.
-        let between = apart.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
+        let between = movable.iter().flat_map(|_| &range.stable.tables).map(|table| &table.descriptor.min);
         let mut cuts: Vec<Key> = range.cuts.iter().chain(between).cloned().collect();
         cuts.sort_unstable();
         let merged = self.merge(&lists, &cuts)?;
@@ -92,14 +89,14 @@ impl Inner {
     }
 
     /// Merges small adjacent stable tables. No data is older than theirs.
-    fn merge_crowd(&self, range: &Range) -> Result<()> {
-        let Some(span) = range.crowd(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
-        let crowd = Sorted::new(range.stable.tables[span].to_vec());
-        let merged = self.merge(&[&crowd], &range.cuts)?;
-        if merged.fresh.len() > crowd.tables.len() / 2 {
-            self.migration.crowds_stay.store(true, Ordering::Relaxed);
+    fn merge_small_tables(&self, range: &Range) -> Result<()> {
+        let Some(span) = range.small_tables(self.sizes.stable.table_bytes as u64) else { return Ok(()) };
+        let small = Sorted::new(range.stable.tables[span].to_vec());
+        let merged = self.merge(&[&small], &range.cuts)?;
+        if merged.fresh.len() > small.tables.len() / 2 {
+            self.migration.small_merges_stopped.store(true, Ordering::Relaxed);
         }
-        Counts::add(&self.counts.crowds, 1);
+        Counts::add(&self.counts.small_merges, 1);
         self.publish_merged(range, merged)
     }
 
@@ -133,7 +130,7 @@ impl Inner {
         if let Some(now) = self.publish_compaction(range, &edit, fresh, &dead)? {
             // Runs added meanwhile are newer: their flushes have reported the values that they
             // hide.
-            self.tell_expired(&expired, &now.runs);
+            self.report_expired(&expired, &now.runs);
         }
         Ok(())
     }
@@ -149,16 +146,16 @@ impl Inner {
     ) -> Result<Option<Arc<Range>>> {
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         let mut publisher = lock(&self.publisher);
-        if !names_what_is_there(&publisher, edit) {
+        if !has_merged_tables(&publisher, edit) {
             // The range is merged again from the current view.
-            fresh.iter().for_each(|table| table.set_gone());
-            self.publish_shape(&mut publisher, None);
+            fresh.iter().for_each(|table| table.set_removed());
+            self.publish_ranges(&mut publisher, None);
             return Ok(None);
         }
         self.view.load().active.flush_ends();
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
             if !matches!(error, Error::Poisoned { .. }) {
-                fresh.iter().for_each(|table| table.set_gone());
+                fresh.iter().for_each(|table| table.set_removed());
             }
             return Err(error);
         }
@@ -180,7 +177,7 @@ impl Inner {
     pub(crate) fn join(&self, ids: (u64, u64)) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.join_ranges(&self.pool, ids, self.sizes.range)? {
-            self.publish_shape(&mut publisher, None);
+            self.publish_ranges(&mut publisher, None);
             Counts::add(&self.counts.joins, 1);
         }
         Ok(())
@@ -198,12 +195,12 @@ impl Inner {
         own: Option<u64>,
         frozen: Option<Vec<Arc<Memtable>>>,
     ) -> Result<()> {
-        let held = self.migration.hold_free(publisher.to_split());
+        let held = self.migration.hold_idle_ranges(publisher.ranges_to_split());
         let mine = held.iter().copied().chain(own).collect();
         let (made, outcome) = publisher.split_ranges(&self.pool, mine);
-        self.publish_shape(publisher, frozen);
+        self.publish_ranges(publisher, frozen);
         // After the view is published: the next holder of such a range sees its current state.
-        self.migration.let_go(&held);
+        self.migration.release_ranges(&held);
         Counts::add(&self.counts.splits, made as u64);
         match outcome {
             // A range that stays large is harmless. The split is retried after the next change.
@@ -220,9 +217,12 @@ impl Inner {
     /// [`Error::Poisoned`].
     pub(crate) fn halve_largest(&self) -> Result<bool> {
         let mut publisher = lock(&self.publisher);
-        let Some((id, cut)) = publisher.halves_of_largest(&self.pool, self.sizes.range) else { return Ok(false) };
-        let held =
-            if self.migration.is_flushing() { Vec::new() } else { self.migration.hold_free(std::iter::once(id)) };
+        let Some((id, cut)) = publisher.plan_halving(&self.pool, self.sizes.range) else { return Ok(false) };
+        let held = if self.migration.is_flushing() {
+            Vec::new()
+        } else {
+            self.migration.hold_idle_ranges(std::iter::once(id))
+        };
         if held.is_empty() {
             return Ok(false);
         }
@@ -234,8 +234,8 @@ impl Inner {
             // compacted.
             publisher.set_cuts(id, before);
         }
-        self.publish_shape(&mut publisher, None);
-        self.migration.let_go(&held);
+        self.publish_ranges(&mut publisher, None);
+        self.migration.release_ranges(&held);
         Counts::add(&self.counts.splits, made as u64);
         match outcome {
             Ok(()) | Err(Error::Full { .. }) => Ok(made > 0),
@@ -245,7 +245,7 @@ impl Inner {
 
     /// Publishes a view of the publisher's ranges with these frozen memtables, or with the current
     /// ones if `None`.
-    fn publish_shape(&self, publisher: &mut Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
+    fn publish_ranges(&self, publisher: &mut Publisher, frozen: Option<Vec<Arc<Memtable>>>) {
         let view = self.view.load_full();
         let frozen = frozen.unwrap_or_else(|| view.frozen.clone());
         publish(&self.view, publisher, Arc::clone(&view.active), frozen);
@@ -273,7 +273,7 @@ impl Inner {
 }
 
 /// Returns whether the range of a compaction still has the merged tables.
-fn names_what_is_there(publisher: &Publisher, edit: &Edit) -> bool {
+fn has_merged_tables(publisher: &Publisher, edit: &Edit) -> bool {
     match edit {
         Edit::Compaction { range_id, removed, moved, .. } => {
             publisher.has_tables(*range_id, removed.iter().chain(moved))
@@ -284,82 +284,11 @@ fn names_what_is_there(publisher: &Publisher, edit: &Edit) -> bool {
 
 /// Returns the tables of all runs if they overlap neither each other nor stable tables, and have no
 /// tombstones. The stable tables can then stay.
-fn apart(range: &Range) -> Option<Vec<u64>> {
+fn tables_to_move(range: &Range) -> Option<Vec<u64>> {
     let mut all: Vec<&Arc<TableHandle>> = range.sorted().flat_map(|sorted| &sorted.tables).collect();
     all.sort_unstable_by(|a, b| a.descriptor.min.cmp(&b.descriptor.min));
-    let apart = all.windows(2).all(|pair| pair[0].descriptor.max < pair[1].descriptor.min);
+    let disjoint = all.windows(2).all(|pair| pair[0].descriptor.max < pair[1].descriptor.min);
     let runs = || range.runs.iter().flat_map(|run| &run.tables);
-    let ends_here = runs().any(|table| table.descriptor.tombstones > 0);
-    (apart && !ends_here).then(|| runs().map(|table| table.descriptor.identity).collect())
-}
-
-/// Returns the adjacent small tables to merge, given the sizes of all adjacent tables: the smallest
-/// ones first.
-pub(crate) fn crowd_of(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
-    let least = sizes.iter().copied().min()?;
-    let limits = std::iter::successors(Some(table_bytes / 2), |limit| (*limit / GROWS >= least).then(|| limit / GROWS));
-    let limits: Vec<_> = limits.collect();
-    limits.into_iter().rev().find_map(|limit| {
-        let mut first = 0;
-        // Stretches of consecutive tables that are no larger than the limit.
-        sizes.split_inclusive(|size| *size > limit).find_map(|stretch| {
-            let small = stretch.iter().take_while(|size| **size <= limit);
-            let (count, bytes, most) = small
-                .fold((0, 0, 0), |(count, bytes, most), size| (count + 1, bytes + size, size.max(&most).to_owned()));
-            let span = first..first + count;
-            first += stretch.len();
-            (count >= CROWD && bytes >= GROWS * most).then_some(span)
-        })
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::crowd_of;
-
-    const FULL: u64 = 1 << 18;
-
-    #[test]
-    fn small_neighbours_are_merged_and_others_stay() {
-        assert_eq!(crowd_of(&[], FULL), None);
-        assert_eq!(crowd_of(&[FULL; 100], FULL), None, "full ones");
-        assert_eq!(crowd_of(&[1000; 7], FULL), None, "too few");
-        assert_eq!(crowd_of(&[1000; 8], FULL), Some(0..8));
-        let mut mixed = vec![FULL; 3];
-        mixed.extend([1000; 9]);
-        mixed.push(FULL);
-        mixed.extend([40_000; 20]);
-        assert_eq!(crowd_of(&mixed, FULL), Some(3..12), "the smallest first");
-        mixed.drain(3..12);
-        assert_eq!(crowd_of(&mixed, FULL), Some(4..24));
-        let alternate: Vec<u64> = (0..100).map(|number| if number % 2 == 0 { FULL } else { 1000 }).collect();
-        assert_eq!(crowd_of(&alternate, FULL), None, "what has full neighbours");
-    }
-
-    /// Keys in ascending order, one table of `small` bytes per flush: bounds the rewritten bytes
-    /// and the number of tables.
-    #[test]
-    fn each_byte_is_rewritten_a_few_times() {
-        for small in [500, 3000, 20_000, FULL / 2] {
-            let (mut sizes, mut rewritten, mut most) = (Vec::<u64>::new(), 0, 0);
-            let flushes = 64 * FULL / small;
-            for _ in 0..flushes {
-                sizes.push(small);
-                while let Some(span) = crowd_of(&sizes, FULL) {
-                    let bytes: u64 = sizes[span.clone()].iter().sum();
-                    rewritten += bytes;
-                    let full = std::iter::repeat_n(FULL, (bytes / FULL) as usize);
-                    sizes.splice(span, full.chain((!bytes.is_multiple_of(FULL)).then_some(bytes % FULL)));
-                }
-                most = most.max(sizes.iter().filter(|size| **size < FULL / 2).count());
-            }
-            let bound = f64::from((FULL / small) as u32).log(4.0).ceil() as u64;
-            assert!(rewritten <= bound * flushes * small, "{} times of {small}", rewritten / (flushes * small));
-            assert!(
-                most as u64 <= 16 * (bound + 1) && sizes.len() as u64 <= 2 * 64 + 16 * (bound + 1),
-                "{most} small ones, {} in all",
-                sizes.len()
-            );
-        }
-    }
+    let has_tombstones = runs().any(|table| table.descriptor.tombstones > 0);
+    (disjoint && !has_tombstones).then(|| runs().map(|table| table.descriptor.identity).collect())
 }

@@ -9,9 +9,9 @@
 //! therefore steps past a pair only when the next pair is requested.
 //!
 //! A memtable may have newer versions than a snapshot shows. Its cursor shows such a key as
-//! [`Stop::Newer`] and does not look for an older version. The merge asks for the older version
-//! when the key is at its head. An owned scan begins again for each chunk: this way it reads each
-//! newer version once, and not once per chunk.
+//! [`CursorStep::Newer`] and does not look for an older version. The merge asks for the older
+//! version when the key is at its head. An owned scan begins again for each chunk: this way it
+//! reads each newer version once, and not once per chunk.
 
 mod merge;
 
@@ -23,17 +23,17 @@ use lodestore_contract::{Direction, Result};
 
 use crate::entry::Entry;
 use crate::memtable::{Memtable, damaged};
-use crate::table::{Item, Place, Reads, Step, Table, Walk};
+use crate::table::{Item, Reads, SeekPosition, Step, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
 use crate::view::{Known, Ranges};
 
 pub(crate) use merge::Merge;
 
 /// Positions collected from a memtable for the first chunk, and at most per chunk.
-const CHUNK: (usize, usize) = (8, 256);
+const CHUNK_ENTRIES: (usize, usize) = (8, 256);
 
 /// How many entries ahead an entry's memory is prefetched.
-const AHEAD: usize = 8;
+const PREFETCH_ENTRIES: usize = 8;
 
 /// A key and its state in one source.
 #[derive(Debug, Clone, Copy)]
@@ -56,11 +56,11 @@ impl<'a> Pair<'a> {
 pub(crate) type Visitor<'v> = &'v mut dyn FnMut(&Pair<'_>) -> bool;
 
 /// The result of a step of a source.
-enum Stop<'a> {
+enum CursorStep<'a> {
     /// A pair that stays valid.
-    Lasting(Pair<'a>),
+    Stored(Pair<'a>),
     /// A pair to read from the source, valid until its next step.
-    Passing,
+    Unpacked,
     /// A key whose newest version is newer than the snapshot. [`Source::older`] finds the version
     /// to show.
     Newer(&'a [u8]),
@@ -79,7 +79,7 @@ pub(crate) struct MemtableCursor<'a> {
     from: Option<Bound<Vec<u8>>>,
     /// End of the walk. Checked only for keys that the snapshot does not show.
     to: Bound<&'a [u8]>,
-    /// The position of the last [`Stop::Newer`].
+    /// The position of the last [`CursorStep::Newer`].
     newer: u64,
     /// Whether each entry's checksum is compared, regardless of the store's option for reads.
     is_checked: bool,
@@ -92,7 +92,7 @@ impl<'a> MemtableCursor<'a> {
             number,
             direction,
             chunk: VecDeque::new(),
-            size: CHUNK.0,
+            size: CHUNK_ENTRIES.0,
             from: Some(from.map(<[u8]>::to_vec)),
             to: Bound::Unbounded,
             newer: 0,
@@ -118,7 +118,7 @@ impl<'a> MemtableCursor<'a> {
     /// [`Error::Corrupt`].
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Pair<'a>>> {
-        Ok(self.next_placed()?.map(|(_, pair)| pair))
+        Ok(self.next_with_position()?.map(|(_, pair)| pair))
     }
 
     /// Like [`Self::next`], with the position of the key's newest entry.
@@ -126,7 +126,7 @@ impl<'a> MemtableCursor<'a> {
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn next_placed(&mut self) -> Result<Option<(u64, Pair<'a>)>> {
+    pub(crate) fn next_with_position(&mut self) -> Result<Option<(u64, Pair<'a>)>> {
         loop {
             let Some((at, entry)) = self.advance()? else { return Ok(None) };
             if !self.memtable.is_newer(&entry, self.number) {
@@ -143,20 +143,20 @@ impl<'a> MemtableCursor<'a> {
 
     /// Returns the next key, without a search for an older version.
     #[inline]
-    fn next_stop(&mut self) -> Result<Stop<'a>> {
-        let Some((at, entry)) = self.advance()? else { return Ok(Stop::End) };
+    fn next_stop(&mut self) -> Result<CursorStep<'a>> {
+        let Some((at, entry)) = self.advance()? else { return Ok(CursorStep::End) };
         if !self.memtable.is_newer(&entry, self.number) {
-            return Ok(Stop::Lasting(Pair::of_entry(&entry)));
+            return Ok(CursorStep::Stored(Pair::of_entry(&entry)));
         }
         if self.is_past_end(entry.key()) {
-            return Ok(Stop::End);
+            return Ok(CursorStep::End);
         }
         self.newer = at;
-        Ok(Stop::Newer(entry.key()))
+        Ok(CursorStep::Newer(entry.key()))
     }
 
-    /// Returns the version that the snapshot shows of the last [`Stop::Newer`], if the memtable has
-    /// it.
+    /// Returns the version that the snapshot shows of the last [`CursorStep::Newer`], if the
+    /// memtable has it.
     fn older(&self) -> Result<Option<Pair<'a>>> {
         Ok(self.memtable.version(self.newer, self.number)?.map(|entry| Pair::of_entry(&entry)))
     }
@@ -168,7 +168,7 @@ impl<'a> MemtableCursor<'a> {
             if let Some(at) = self.chunk.pop_front() {
                 #[cfg(any(test, feature = "testing"))]
                 crate::memtable::visits::add();
-                if let Some(later) = self.chunk.get(AHEAD) {
+                if let Some(later) = self.chunk.get(PREFETCH_ENTRIES) {
                     self.memtable.prefetch_entry(*later);
                 }
                 if self.is_checked {
@@ -200,7 +200,7 @@ impl<'a> MemtableCursor<'a> {
         };
         let mut chunk = Vec::with_capacity(self.size);
         let all = self.memtable.collect(from, direction, self.size, &mut chunk)?;
-        self.size = (self.size * 4).min(CHUNK.1);
+        self.size = (self.size * 4).min(CHUNK_ENTRIES.1);
         let last = chunk.last().copied().filter(|_| !all);
         self.chunk.extend(chunk);
         if let Some(last) = last {
@@ -232,44 +232,44 @@ impl<'a> SortedCursor<'a> {
             Direction::Backward => sorted.count_to(from).wrapping_sub(1),
         };
         let mut this = Self { tables, index, table: None, walk: Walk::new(reads), direction };
-        let place = match (from, direction) {
+        let position = match (from, direction) {
             (Bound::Unbounded, _) => this.edge(),
             (Bound::Included(key), Direction::Forward) | (Bound::Excluded(key), Direction::Backward) => {
-                Place::Before(key)
+                SeekPosition::Before(key)
             }
             (Bound::Excluded(key), Direction::Forward) | (Bound::Included(key), Direction::Backward) => {
-                Place::After(key)
+                SeekPosition::After(key)
             }
         };
-        this.seek(place)?;
+        this.seek(position)?;
         Ok(this)
     }
 
     /// Returns where a walk enters a table.
-    fn edge(&self) -> Place<'static> {
+    fn edge(&self) -> SeekPosition<'static> {
         match self.direction {
-            Direction::Forward => Place::Start,
-            Direction::Backward => Place::End,
+            Direction::Forward => SeekPosition::Start,
+            Direction::Backward => SeekPosition::End,
         }
     }
 
-    fn seek(&mut self, place: Place<'_>) -> Result<()> {
+    fn seek(&mut self, position: SeekPosition<'_>) -> Result<()> {
         self.walk.restart(0);
         self.table = self.tables.get(self.index).map(|handle| handle.table()).transpose()?;
-        self.table.map_or(Ok(()), |table| self.walk.seek(&table, place))
+        self.table.map_or(Ok(()), |table| self.walk.seek(&table, position))
     }
 
     #[inline]
-    fn next(&mut self) -> Result<Stop<'a>> {
+    fn next(&mut self) -> Result<CursorStep<'a>> {
         loop {
-            let Some(table) = &self.table else { return Ok(Stop::End) };
+            let Some(table) = &self.table else { return Ok(CursorStep::End) };
             let step = match self.direction {
                 Direction::Forward => self.walk.next(table)?,
                 Direction::Backward => self.walk.prev(table)?,
             };
             match step {
-                Step::Stored(item) => return Ok(Stop::Lasting(Pair::of_item(&item))),
-                Step::Unpacked => return Ok(Stop::Passing),
+                Step::Stored(item) => return Ok(CursorStep::Stored(Pair::of_item(&item))),
+                Step::Unpacked => return Ok(CursorStep::Unpacked),
                 Step::End => {}
             }
             self.index = match self.direction {
@@ -280,8 +280,8 @@ impl<'a> SortedCursor<'a> {
         }
     }
 
-    /// Returns the current pair after a [`Stop::Passing`].
-    fn passing(&self) -> Option<Pair<'_>> {
+    /// Returns the current pair after a [`CursorStep::Unpacked`].
+    fn unpacked_pair(&self) -> Option<Pair<'_>> {
         self.walk.item().map(|item| Pair::of_item(&item))
     }
 
@@ -293,15 +293,15 @@ impl<'a> SortedCursor<'a> {
                     return Ok(false);
                 }
                 self.index += 1;
-                self.seek(Place::Start)?;
+                self.seek(SeekPosition::Start)?;
             }
         }
         loop {
             let more = match self.next()? {
-                Stop::Lasting(pair) => visit(&pair),
-                Stop::Passing => self.passing().is_none_or(|pair| visit(&pair)),
-                // Tables have no [`Stop::Newer`].
-                Stop::Newer(_) | Stop::End => return Ok(true),
+                CursorStep::Stored(pair) => visit(&pair),
+                CursorStep::Unpacked => self.unpacked_pair().is_none_or(|pair| visit(&pair)),
+                // Tables have no [`CursorStep::Newer`].
+                CursorStep::Newer(_) | CursorStep::End => return Ok(true),
             };
             if !more {
                 return Ok(false);
@@ -343,13 +343,13 @@ impl<'a> RangesCursor<'a> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Stop<'a>> {
+    fn next(&mut self) -> Result<CursorStep<'a>> {
         loop {
             if self.merge.step()? {
                 return Ok(self.merge.stop());
             }
             if !self.enter_next()? {
-                return Ok(Stop::End);
+                return Ok(CursorStep::End);
             }
         }
     }
@@ -390,7 +390,7 @@ pub(crate) enum Source<'a> {
 
 impl<'a> Source<'a> {
     #[inline]
-    fn next(&mut self) -> Result<Stop<'a>> {
+    fn next(&mut self) -> Result<CursorStep<'a>> {
         match self {
             Self::Memtable(cursor) => cursor.next_stop(),
             Self::Sorted(cursor) => cursor.next(),
@@ -398,7 +398,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Returns the version of a [`Stop::Newer`] to show. `None`: the source has no older version.
+    /// Returns the version of a [`CursorStep::Newer`] to show. `None`: the source has no older
+    /// version.
     fn older(&self) -> Result<Option<Pair<'a>>> {
         match self {
             Self::Memtable(cursor) => cursor.older(),
@@ -406,11 +407,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Returns the current pair after a [`Stop::Passing`].
-    fn passing(&self) -> Option<Pair<'_>> {
+    /// Returns the current pair after a [`CursorStep::Unpacked`].
+    fn unpacked_pair(&self) -> Option<Pair<'_>> {
         match self {
             Self::Memtable(_) => None,
-            Self::Sorted(cursor) => cursor.passing(),
+            Self::Sorted(cursor) => cursor.unpacked_pair(),
             Self::Ranges(cursor) => cursor.merge.pair(),
         }
     }

@@ -14,85 +14,36 @@
 //! includes the maximum that background work uses: one table being built per worker, and the tables
 //! of a range twice. If the largest range has outgrown its compactions, its tables are counted.
 //!
-//! If not even four memtables of [`LEAST`] bytes fit, writes and snapshots are refused, after an
-//! attempt to free DRAM. Deletes, reads and scans continue.
+//! If not even four memtables of [`MEMTABLE_DRAM_MIN`] bytes fit, writes and snapshots are refused,
+//! after an attempt to free DRAM. Deletes, reads and scans continue.
 //!
 //! Invariants
-//! 1. A memtable checks its DRAM every [`LOOK`] bytes of a log and after each batch, not only when
-//!    a segment begins. The excess over its limit is at most one step of its index and the writes
-//!    of each thread in [`LOOK`] bytes of log.
+//! 1. A memtable checks its DRAM every `DRAM_CHECK_LOG_BYTES` bytes of a log and after each
+//!    batch, not only when a segment begins. The excess over its limit is at most one step of its
+//!    index and the writes of each thread in `DRAM_CHECK_LOG_BYTES` bytes of log.
 //! 2. [`Gauge`] counts each handle from its creation until it is dropped, regardless of its holder.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use lodestore_contract::{Error, Result};
+use lodestore_media::Pool;
 
-use crate::commit::SharedLog;
-use crate::inner::{Inner, MEMTABLES, lock};
+use crate::gauge::Gauge;
+use crate::locks::lock;
 use crate::memtable::Memtable;
-use crate::migrate::Due;
-use crate::publisher::Publisher;
-use crate::store::pool_dram;
-use crate::value_log::ValueLog;
+use crate::sizes::MEMTABLES_MAX;
 
 /// Least DRAM of a memtable, in bytes.
-pub(crate) const LEAST: u64 = 32 << 10;
+pub(crate) const MEMTABLE_DRAM_MIN: u64 = 32 << 10;
 /// A memtable is frozen this far below its share, or a quarter below if that is less. The
 /// difference is for writes until the freeze (Invariant 1).
-const SLACK: u64 = 24 << 10;
-/// Bytes of log after which a memtable checks its DRAM.
-pub(crate) const LOOK: u64 = 4 << 10;
-/// DRAM of an operation of a batch in the index, approximately.
-const OPERATION: u64 = 32;
-/// Divisor of the budget for the operations of one batch.
-const BATCH_PART: u64 = 8;
-/// DRAM of a table's handle and of its entry in the manifest's state, approximately.
-pub(crate) const HANDLE: u64 = 448;
-/// DRAM of a table being built, as a multiple of its bytes: the table, and the data for its index
-/// and filter.
-pub(crate) const BUILDS: u64 = 2;
-
-/// Counts bytes of DRAM.
-#[derive(Default)]
-pub(crate) struct Gauge(AtomicU64);
-
-impl Gauge {
-    pub(crate) fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn sub(&self, bytes: u64) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Counts a table as being built while this value lives.
-pub(crate) struct Building<'a>(&'a Gauge, u64);
-
-impl<'a> Building<'a> {
-    pub(crate) fn new(gauge: &'a Gauge, table_bytes: usize) -> Self {
-        let bytes = BUILDS * table_bytes as u64;
-        gauge.add(bytes);
-        Self(gauge, bytes)
-    }
-}
-
-impl Drop for Building<'_> {
-    fn drop(&mut self) {
-        self.0.sub(self.1);
-    }
-}
+const FREEZE_MARGIN_BYTES: u64 = 24 << 10;
 
 /// The DRAM account of an open store.
 pub(crate) struct Dram {
     pub(crate) budget: u64,
     /// Maximum DRAM of background work.
-    working: u64,
+    pub(crate) background: u64,
     /// DRAM of table handles.
     pub(crate) tables: Arc<Gauge>,
     /// DRAM of tables that are being built.
@@ -100,24 +51,24 @@ pub(crate) struct Dram {
     /// Every memtable that is still held.
     memtables: Mutex<Vec<Weak<Memtable>>>,
     /// DRAM in use when too little was left for writes; 0: writes are admitted.
-    tight: AtomicU64,
+    pub(crate) refused_at: AtomicU64,
 }
 
 /// Returns the least budget, given the DRAM of the pool and of background work.
-pub(crate) fn least_budget(beside: u64) -> u64 {
-    beside + MEMTABLES * LEAST
+pub(crate) fn budget_min(others: u64) -> u64 {
+    others + MEMTABLES_MAX * MEMTABLE_DRAM_MIN
 }
 
 /// Returns the DRAM at which a memtable is frozen, given the DRAM of everything else.
-pub(crate) fn share(budget: u64, beside: u64) -> u64 {
-    let share = (budget.saturating_sub(beside) * 3 / 4 / MEMTABLES).max(LEAST);
-    share - SLACK.min(share / 4)
+pub(crate) fn memtable_limit(budget: u64, others: u64) -> u64 {
+    let share = (budget.saturating_sub(others) * 3 / 4 / MEMTABLES_MAX).max(MEMTABLE_DRAM_MIN);
+    share - FREEZE_MARGIN_BYTES.min(share / 4)
 }
 
 impl Dram {
-    pub(crate) fn new(budget: u64, working: u64, tables: &Arc<Gauge>) -> Self {
+    pub(crate) fn new(budget: u64, background: u64, tables: &Arc<Gauge>) -> Self {
         let (tables, memtables) = (Arc::clone(tables), Mutex::default());
-        Self { budget, working, tables, built: Gauge::default(), memtables, tight: AtomicU64::new(0) }
+        Self { budget, background, tables, built: Gauge::default(), memtables, refused_at: AtomicU64::new(0) }
     }
 
     /// Adds a memtable to the account.
@@ -128,7 +79,7 @@ impl Dram {
     }
 
     /// Returns the DRAM of all memtables that are still held.
-    fn memtables(&self) -> u64 {
+    pub(crate) fn memtables(&self) -> u64 {
         // The upgraded reference may become the last one. Dropping a memtable frees its logs, which
         // must not happen under the lock.
         let held: Vec<_> = lock(&self.memtables).iter().filter_map(Weak::upgrade).collect();
@@ -136,118 +87,20 @@ impl Dram {
     }
 
     /// Returns the DRAM left, given the DRAM in use and the maximum of background work.
-    fn left(&self, beside: u64, working: u64) -> u64 {
-        self.budget.saturating_sub(beside + working)
+    pub(crate) fn remaining(&self, others: u64, background: u64) -> u64 {
+        self.budget.saturating_sub(others + background)
     }
 
     /// Records whether writes are admitted, given the DRAM of all but memtables that will be
     /// flushed.
-    fn note(&self, beside: u64, working: u64) {
-        let tight = if self.left(beside, working) < MEMTABLES * LEAST { beside } else { 0 };
-        self.tight.store(tight, Ordering::Relaxed);
+    pub(crate) fn update_admission(&self, others: u64, background: u64) {
+        let refused_at =
+            if self.remaining(others, background) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN { others } else { 0 };
+        self.refused_at.store(refused_at, Ordering::Relaxed);
     }
 }
 
-impl Inner {
-    /// Returns the DRAM of the store's own structures, and the part of it with a fixed size.
-    pub(crate) fn dram(&self) -> (u64, u64) {
-        let publisher = lock(&self.publisher).dram_bytes();
-        let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
-        let fixed = self.order.dram_bytes() + log + ValueLog::fixed_dram_bytes() + size_of::<Self>() as u64;
-        (fixed + self.beside_memtables(publisher) + self.dram.built.bytes() + self.dram.memtables(), fixed)
-    }
-
-    /// Returns the DRAM of everything that grows, except memtables and tables being built.
-    /// `publisher`: DRAM of the publisher.
-    fn beside_memtables(&self, publisher: u64) -> u64 {
-        let pool = pool_dram(&self.pool);
-        publisher + self.dram.tables.bytes() + self.view.load().ranges.dram_bytes() + self.values.dram_bytes() + pool
-    }
-
-    /// Returns the DRAM that counts against the budget, without the memtables in the view, which
-    /// will be flushed, and the DRAM of these memtables. The first number includes the handles of
-    /// the tables that these memtables will become.
-    fn beside(&self, publisher: u64) -> (u64, u64) {
-        let view = self.view.load();
-        let in_view: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
-        let log = view.memtables().map(|memtable| memtable.log_bytes()).sum();
-        let held = self.dram.memtables().saturating_sub(in_view);
-        (self.beside_memtables(publisher) + held + self.sizes.handles(log), in_view)
-    }
-
-    /// Returns the maximum DRAM of background work. A range that grows faster than it is compacted
-    /// has more tables than a range of the usual length. During its compaction they exist twice.
-    fn working(&self) -> u64 {
-        let largest = self.sizes.handles(self.reserve.largest_range());
-        self.dram.working + largest.saturating_sub(self.sizes.handles(2 * self.sizes.range))
-    }
-
-    /// Returns the share of the next memtable: see the module. The caller holds the publisher.
-    pub(crate) fn memtable_share(&self, publisher: &Publisher) -> u64 {
-        let (beside, in_view) = self.beside(publisher.dram_bytes());
-        let working = self.working();
-        self.dram.note(beside, working);
-        let kept = if self.order.has_snapshots() { in_view } else { 0 };
-        share(self.dram.budget, beside + kept + working)
-    }
-
-    /// Records whether writes are admitted. The caller holds no lock.
-    pub(crate) fn note_dram(&self) {
-        let publisher = lock(&self.publisher).dram_bytes();
-        self.dram.note(self.beside(publisher).0, self.working());
-    }
-
-    /// Refuses a write that is not a delete if too little DRAM is left for it.
-    ///
-    /// # Errors
-    /// [`Error::DramBudget`].
-    #[inline]
-    pub(crate) fn check_dram(&self) -> Result<()> {
-        match self.dram.tight.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            used => Err(Error::DramBudget { used: used.max(self.dram.budget), budget: self.dram.budget }),
-        }
-    }
-
-    /// Refuses a batch with more operations than a memtable's index should receive at once.
-    ///
-    /// # Errors
-    /// [`Error::DramBudget`].
-    pub(crate) fn check_batch_dram(&self, ops: usize) -> Result<()> {
-        let (used, budget) = (ops as u64 * OPERATION, self.dram.budget / BATCH_PART);
-        if used > budget { Err(Error::DramBudget { used, budget }) } else { Ok(()) }
-    }
-
-    /// Freezes the active memtable if a batch would exceed its limit. The caller holds no lock.
-    pub(crate) fn make_way(&self, ops: usize) {
-        let (generation, over) = {
-            let active = &self.view.load().active;
-            (active.generation, !active.is_empty() && !active.has_dram(ops as u64 * OPERATION))
-        };
-        if over {
-            self.freeze(generation);
-        }
-    }
-
-    /// Refuses a snapshot that might keep so much DRAM that no memtable would fit, if a flush
-    /// before it does not help.
-    ///
-    /// # Errors
-    /// [`Error::DramBudget`]; [`Error::Poisoned`] and [`Error::Full`] from the flush.
-    pub(crate) fn check_snapshot_dram(&self) -> Result<()> {
-        let is_scarce = || {
-            let publisher = lock(&self.publisher).dram_bytes();
-            let (beside, in_view) = self.beside(publisher);
-            self.dram.left(beside + in_view, self.working()) < MEMTABLES * LEAST
-        };
-        if !is_scarce() {
-            return Ok(());
-        }
-        self.settle(Due::Needed, crate::migrate::RECLAIM)?;
-        if is_scarce() {
-            Err(Error::DramBudget { used: self.dram().0.max(self.dram.budget), budget: self.dram.budget })
-        } else {
-            Ok(())
-        }
-    }
+/// Returns the DRAM of the pool itself.
+pub(crate) fn pool_dram(pool: &Pool) -> u64 {
+    pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
 }

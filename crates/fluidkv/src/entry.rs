@@ -25,41 +25,43 @@ use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
 /// Bytes of the fixed header.
-pub(crate) const HEADER: usize = 16;
+pub(crate) const ENTRY_HEADER_BYTES: usize = 16;
 /// Alignment of entries, in bytes.
-pub(crate) const STEP: usize = 8;
+pub(crate) const ENTRY_ALIGN_BYTES: usize = 8;
 /// Bytes of the shortest entry.
-pub(crate) const LEAST: usize = 24;
+pub(crate) const ENTRY_BYTES_MIN: usize = 24;
 /// Bytes of a pointer to a large value.
-pub(crate) const POINTER: usize = 16;
+pub(crate) const POINTER_BYTES: usize = 16;
 /// Bytes of the longest stored value. An engine built on this one may add some bytes to a value.
 pub(crate) const STORED_MAX: usize = VALUE_MAX + 16;
 /// Bytes of an expiry.
-const EXPIRY: usize = 8;
+const EXPIRY_BYTES: usize = 8;
 /// Offsets in a segment are below this: the checksum covers an offset as 32 bits, in steps.
-pub(crate) const OFFSET_MAX: u64 = (STEP as u64) << 32;
+pub(crate) const OFFSET_MAX: u64 = (ENTRY_ALIGN_BYTES as u64) << 32;
 
 /// Flag: the key is deleted; no value, no expiry.
-const TOMBSTONE: u8 = 1;
+const TOMBSTONE_FLAG: u8 = 1;
 /// Flag: an expiry precedes the key.
-const EXPIRES: u8 = 2;
+const EXPIRES_FLAG: u8 = 2;
 /// Flag: the value is a pointer to a large one.
-const POINTS: u8 = 4;
+const POINTER_FLAG: u8 = 4;
 /// A pointer with an expiry.
-const POINTS_EXPIRES: u8 = POINTS | EXPIRES;
+const EXPIRING_POINTER_MASK: u8 = POINTER_FLAG | EXPIRES_FLAG;
 /// Flag: the head of a batch.
-const BATCH: u8 = 8;
+const BATCH_FLAG: u8 = 8;
 /// Flag: an operation of a batch, which counts only with its batch.
-const MEMBER: u8 = 16;
+const MEMBER_FLAG: u8 = 16;
 /// The bits of the flags.
-const FLAGS: u8 = 31;
+const FLAGS_MASK: u8 = 31;
 /// Shift of the gap above the flags.
 const GAP_SHIFT: u32 = 5;
 /// The flag *durable* in the length of the value.
-const DURABLE: u32 = 1 << 31;
+const DURABLE_FLAG: u32 = 1 << 31;
 
-const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && STORED_MAX < DURABLE as usize);
-const _: () = assert!(HEADER + 8 + 8 == 32 && (HEADER + 1).next_multiple_of(STEP) == LEAST);
+const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && STORED_MAX < DURABLE_FLAG as usize);
+const _: () = assert!(
+    ENTRY_HEADER_BYTES + 8 + 8 == 32 && (ENTRY_HEADER_BYTES + 1).next_multiple_of(ENTRY_ALIGN_BYTES) == ENTRY_BYTES_MIN
+);
 
 /// Constants of all entries of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +72,10 @@ pub(crate) struct Frame {
     pub(crate) base: u64,
 }
 
-/// The position of an entry in its segment, found by [`crate::segment::place`].
+/// The position of an entry in its segment, found by [`crate::segment::place_record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Offset from the segment's start, in bytes, a multiple of [`STEP`].
+    /// Offset from the segment's start, in bytes, a multiple of [`ENTRY_ALIGN_BYTES`].
     pub(crate) at: u64,
     /// Steps skipped before the entry: 0 to 7.
     pub(crate) gap: u8,
@@ -85,7 +87,7 @@ pub(crate) enum Payload<'a> {
     /// A value stored in the entry.
     Value(&'a [u8]),
     /// A large value stored elsewhere. Only the value log interprets the bytes.
-    Pointer(&'a [u8; POINTER]),
+    Pointer(&'a [u8; POINTER_BYTES]),
     /// Deleted.
     Tombstone,
 }
@@ -115,19 +117,19 @@ pub(crate) struct Op<'a> {
 }
 
 impl Op<'_> {
-    /// Returns the bytes of its entry, a multiple of [`STEP`].
+    /// Returns the bytes of its entry, a multiple of [`ENTRY_ALIGN_BYTES`].
     #[inline]
     pub(crate) fn entry_len(&self) -> usize {
-        span(self.expiry.is_some(), self.key.len(), self.payload.bytes().len()).next_multiple_of(STEP)
+        span(self.expiry.is_some(), self.key.len(), self.payload.bytes().len()).next_multiple_of(ENTRY_ALIGN_BYTES)
     }
 
     fn flags(&self) -> u8 {
         let kind = match self.payload {
             Payload::Value(_) => 0,
-            Payload::Pointer(_) => POINTS,
-            Payload::Tombstone => TOMBSTONE,
+            Payload::Pointer(_) => POINTER_FLAG,
+            Payload::Tombstone => TOMBSTONE_FLAG,
         };
-        kind | if self.expiry.is_some() { EXPIRES } else { 0 }
+        kind | if self.expiry.is_some() { EXPIRES_FLAG } else { 0 }
     }
 
     fn is_sound(&self) -> bool {
@@ -140,13 +142,13 @@ impl Op<'_> {
 /// Returns the bytes of an entry without its padding.
 #[inline]
 fn span(expires: bool, key: usize, value: usize) -> usize {
-    HEADER + if expires { EXPIRY } else { 0 } + key + value
+    ENTRY_HEADER_BYTES + if expires { EXPIRY_BYTES } else { 0 } + key + value
 }
 
 /// The bytes before the key: header and expiry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
-    bytes: [u8; HEADER + EXPIRY],
+    bytes: [u8; ENTRY_HEADER_BYTES + EXPIRY_BYTES],
     len: usize,
 }
 
@@ -179,12 +181,12 @@ fn encode(frame: Frame, slot: Slot, sequence: u64, durable: bool, also: u8, op: 
     let value = op.payload.bytes();
     let fields =
         Fields { flags: op.flags() | also, gap: slot.gap, durable, key: op.key.len() - 1, value: value.len() as u32 };
-    let mut bytes = [0; HEADER + EXPIRY];
+    let mut bytes = [0; ENTRY_HEADER_BYTES + EXPIRY_BYTES];
     fields.write(frame, slot.at, sequence, &mut bytes)?;
-    let mut len = HEADER;
+    let mut len = ENTRY_HEADER_BYTES;
     if let Some(expiry) = op.expiry {
-        bytes[HEADER..].copy_from_slice(&expiry.millis().to_le_bytes());
-        len += EXPIRY;
+        bytes[ENTRY_HEADER_BYTES..].copy_from_slice(&expiry.millis().to_le_bytes());
+        len += EXPIRY_BYTES;
     }
     let crc = checksum(frame.nonce, slot.at, &bytes[4..len], &[op.key, value]);
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
@@ -207,12 +209,12 @@ impl Fields {
     /// range.
     #[inline]
     fn write(self, frame: Frame, at: u64, sequence: u64, bytes: &mut [u8]) -> Option<()> {
-        debug_assert!(at.is_multiple_of(STEP as u64) && self.gap < 8 && self.value < DURABLE);
+        debug_assert!(at.is_multiple_of(ENTRY_ALIGN_BYTES as u64) && self.gap < 8 && self.value < DURABLE_FLAG);
         let offset = u32::try_from(sequence.checked_sub(frame.base)?).ok()?;
         if at >= OFFSET_MAX {
             return None;
         }
-        let length = self.value | if self.durable { DURABLE } else { 0 };
+        let length = self.value | if self.durable { DURABLE_FLAG } else { 0 };
         bytes[4..8].copy_from_slice(&length.to_le_bytes());
         bytes[8..10].copy_from_slice(&(self.key as u16).to_le_bytes());
         bytes[10] = self.flags | self.gap << GAP_SHIFT;
@@ -224,30 +226,35 @@ impl Fields {
     /// Returns `None` if `bytes` has fewer than 16 bytes or no entry can have these fields.
     #[inline]
     fn read(bytes: &[u8]) -> Option<Self> {
-        let head = bytes.first_chunk::<HEADER>()?;
+        let head = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
         let length = u32_at(head, 4);
         let key = usize::from(u16::from_le_bytes([head[8], head[9]]));
-        let flags = head[10] & FLAGS;
-        let fields =
-            Self { flags, gap: head[10] >> GAP_SHIFT, durable: length & DURABLE != 0, key, value: length & !DURABLE };
-        let sound = match flags & !MEMBER {
-            0 | EXPIRES => fields.value as usize <= STORED_MAX,
-            TOMBSTONE => fields.value == 0,
-            POINTS | POINTS_EXPIRES => fields.value as usize == POINTER,
-            BATCH => flags & MEMBER == 0,
+        let flags = head[10] & FLAGS_MASK;
+        let fields = Self {
+            flags,
+            gap: head[10] >> GAP_SHIFT,
+            durable: length & DURABLE_FLAG != 0,
+            key,
+            value: length & !DURABLE_FLAG,
+        };
+        let sound = match flags & !MEMBER_FLAG {
+            0 | EXPIRES_FLAG => fields.value as usize <= STORED_MAX,
+            TOMBSTONE_FLAG => fields.value == 0,
+            POINTER_FLAG | EXPIRING_POINTER_MASK => fields.value as usize == POINTER_BYTES,
+            BATCH_FLAG => flags & MEMBER_FLAG == 0,
             _ => false,
         };
-        let alone = flags & MEMBER == 0 || fields.gap == 0 && !fields.durable;
+        let alone = flags & MEMBER_FLAG == 0 || fields.gap == 0 && !fields.durable;
         (sound && alone).then_some(fields)
     }
 
     /// Returns the bytes from header to end, without padding.
     #[inline]
     fn span(self) -> usize {
-        if self.flags & BATCH == 0 {
-            span(self.flags & EXPIRES != 0, self.key + 1, self.value as usize)
+        if self.flags & BATCH_FLAG == 0 {
+            span(self.flags & EXPIRES_FLAG != 0, self.key + 1, self.value as usize)
         } else {
-            HEADER + self.value as usize * STEP
+            ENTRY_HEADER_BYTES + self.value as usize * ENTRY_ALIGN_BYTES
         }
     }
 }
@@ -258,7 +265,7 @@ impl Fields {
 fn header_check(nonce: u64, at: u64, head: &[u8]) -> u8 {
     // All fields except this byte itself, which is at offset 11.
     let fields = u64_at(head, 4) & !(0xff << 56);
-    let place = u64::from(u32_at(head, 12)) << 32 | (at / STEP as u64) & 0xffff_ffff;
+    let place = u64::from(u32_at(head, 12)) << 32 | (at / ENTRY_ALIGN_BYTES as u64) & 0xffff_ffff;
     let mixed = (fields ^ nonce).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (((mixed >> 29 ^ mixed) ^ place).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 56) as u8
 }
@@ -267,9 +274,9 @@ fn header_check(nonce: u64, at: u64, head: &[u8]) -> u8 {
 /// header after the checksum, and the expiry), then the parts.
 #[inline]
 fn checksum(nonce: u64, at: u64, head: &[u8], parts: &[&[u8]; 2]) -> u32 {
-    let mut first = [0; 12 + HEADER - 4 + EXPIRY];
+    let mut first = [0; 12 + ENTRY_HEADER_BYTES - 4 + EXPIRY_BYTES];
     first[..8].copy_from_slice(&nonce.to_le_bytes());
-    first[8..12].copy_from_slice(&((at / STEP as u64) as u32).to_le_bytes());
+    first[8..12].copy_from_slice(&((at / ENTRY_ALIGN_BYTES as u64) as u32).to_le_bytes());
     first[12..12 + head.len()].copy_from_slice(head);
     crc32c(&[&first[..12 + head.len()], parts[0], parts[1]])
 }
@@ -280,7 +287,7 @@ fn checksum(nonce: u64, at: u64, head: &[u8], parts: &[&[u8]; 2]) -> u32 {
 #[inline]
 pub(crate) fn likely_span(bytes: &[u8], frame: Frame, at: u64) -> Option<usize> {
     let fields = Fields::read(bytes)?;
-    let right = bytes[11] == header_check(frame.nonce, at, bytes) && fields.flags & MEMBER == 0;
+    let right = bytes[11] == header_check(frame.nonce, at, bytes) && fields.flags & MEMBER_FLAG == 0;
     (right && fields.span() <= bytes.len()).then(|| fields.span())
 }
 
@@ -298,11 +305,11 @@ impl<'a> Entry<'a> {
     /// `None` if they are not all available.
     #[inline]
     pub(crate) fn read(fetch: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Self> {
-        let fields = Fields::read(fetch(HEADER)?)?;
-        if fields.flags & BATCH != 0 {
+        let fields = Fields::read(fetch(ENTRY_HEADER_BYTES)?)?;
+        if fields.flags & BATCH_FLAG != 0 {
             return None;
         }
-        let key_at = span(fields.flags & EXPIRES != 0, 0, 0);
+        let key_at = span(fields.flags & EXPIRES_FLAG != 0, 0, 0);
         let bytes = fetch(fields.span()).filter(|bytes| bytes.len() == fields.span())?;
         Some(Self { bytes, key_at, key_len: fields.key + 1 })
     }
@@ -328,9 +335,9 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn payload(&self) -> Payload<'a> {
         let value = &self.bytes[self.key_at + self.key_len..];
-        match (self.bytes[10] & (TOMBSTONE | POINTS), value.first_chunk()) {
-            (TOMBSTONE, _) => Payload::Tombstone,
-            (POINTS, Some(pointer)) => Payload::Pointer(pointer),
+        match (self.bytes[10] & (TOMBSTONE_FLAG | POINTER_FLAG), value.first_chunk()) {
+            (TOMBSTONE_FLAG, _) => Payload::Tombstone,
+            (POINTER_FLAG, Some(pointer)) => Payload::Pointer(pointer),
             _ => Payload::Value(value),
         }
     }
@@ -338,7 +345,7 @@ impl<'a> Entry<'a> {
     /// Returns when the key expires.
     #[inline]
     pub(crate) fn expiry(&self) -> Option<Expiry> {
-        (self.key_at > HEADER).then(|| Expiry::at_millis(u64_at(self.bytes, HEADER)))
+        (self.key_at > ENTRY_HEADER_BYTES).then(|| Expiry::at_millis(u64_at(self.bytes, ENTRY_HEADER_BYTES)))
     }
 
     /// Returns its sequence number, given the base of its segment.
@@ -347,18 +354,18 @@ impl<'a> Entry<'a> {
         base.wrapping_add(u64::from(u32_at(self.bytes, 12)))
     }
 
-    /// Returns its bytes in the segment, a multiple of [`STEP`].
+    /// Returns its bytes in the segment, a multiple of [`ENTRY_ALIGN_BYTES`].
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len().next_multiple_of(STEP)
+        self.bytes.len().next_multiple_of(ENTRY_ALIGN_BYTES)
     }
 
     /// Returns whether the entry counts only with its batch.
     fn is_member(&self) -> bool {
-        self.bytes[10] & MEMBER != 0
+        self.bytes[10] & MEMBER_FLAG != 0
     }
 
     fn head(&self) -> &'a [u8] {
-        &self.bytes[..HEADER]
+        &self.bytes[..ENTRY_HEADER_BYTES]
     }
 }

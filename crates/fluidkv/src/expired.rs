@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Direction, Error, Expiry, Result};
 
+use crate::background::Due;
+use crate::counts::Counts;
 use crate::cursor::{Merge, SortedCursor, Source};
-use crate::inner::{Counts, Inner};
-use crate::migrate::{Due, RECLAIM};
+use crate::inner::Inner;
+use crate::migrate::RECLAIM_TIMEOUT;
 use crate::table::Reads;
-use crate::tables::{Sorted, TableHandle};
+use crate::tables::{NEVER_STALE_MILLIS, Sorted, TableHandle};
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range};
 
 /// Divisor: a table is merged once this share of it has expired.
-const WORTH_PART: u64 = 8;
+const EXPIRED_SHARE_DIVISOR: u64 = 8;
 /// Most tables of one such merge: its output has to fit into free space.
-const TOGETHER: usize = 8;
-/// The time of a table that is never merged for expired pairs.
-pub(crate) const NEVER: u64 = u64::MAX;
+const MERGED_TABLES_MAX: usize = 8;
 
 /// Returns from when on enough of a table has expired for a merge, in milliseconds since 1970.
 fn stale_from(table: &Arc<TableHandle>) -> Result<u64> {
@@ -44,12 +44,12 @@ fn stale_from(table: &Arc<TableHandle>) -> Result<u64> {
         expiring.extend(pair.known.expiry().map(|expiry| (expiry, bytes)));
     }
     expiring.sort_unstable();
-    let mut gone = 0;
+    let mut expired_bytes = 0;
     let enough = expiring.into_iter().find(|(_, bytes)| {
-        gone += bytes;
-        gone >= all.div_ceil(WORTH_PART)
+        expired_bytes += bytes;
+        expired_bytes >= all.div_ceil(EXPIRED_SHARE_DIVISOR)
     });
-    Ok(enough.map_or(NEVER, |(expiry, _)| expiry))
+    Ok(enough.map_or(NEVER_STALE_MILLIS, |(expiry, _)| expiry))
 }
 
 impl Range {
@@ -60,11 +60,11 @@ impl Range {
             return None;
         }
         let is_stale = |table: &Arc<TableHandle>| {
-            table.stale_from.get().is_some_and(|from| *from != NEVER && Expiry::at_millis(*from).is_past())
+            table.stale_from.get().is_some_and(|from| *from != NEVER_STALE_MILLIS && Expiry::at_millis(*from).is_past())
         };
         let tables = &self.stable.tables;
         let first = tables.iter().position(is_stale)?;
-        let count = tables[first..].iter().take(TOGETHER).take_while(|table| is_stale(table)).count();
+        let count = tables[first..].iter().take(MERGED_TABLES_MAX).take_while(|table| is_stale(table)).count();
         Some(first..first + count)
     }
 }
@@ -82,7 +82,7 @@ impl Inner {
             tables.filter(|table| table.stale_from.get().is_none()).map(Arc::downgrade).collect()
         };
         for table in unseen.iter().take_while(|_| began.elapsed() < limit).filter_map(Weak::upgrade) {
-            table.stale_from.get_or_init(|| stale_from(&table).unwrap_or(NEVER));
+            table.stale_from.get_or_init(|| stale_from(&table).unwrap_or(NEVER_STALE_MILLIS));
         }
         self.view.load().ranges.list.iter().any(|range| range.stale().is_some())
     }
@@ -91,12 +91,12 @@ impl Inner {
     /// whether there were such tables. Examines each table once.
     ///
     /// # Errors
-    /// Same as [`Inner::settle`], except [`Error::Full`].
+    /// Same as [`Inner::run_all_due`], except [`Error::Full`].
     pub(crate) fn merge_expired(&self) -> Result<bool> {
-        if self.pool.is_telling() || !self.find_stale(RECLAIM) {
+        if self.pool.is_telling() || !self.find_stale(RECLAIM_TIMEOUT) {
             return Ok(false);
         }
-        match self.settle(Due::Scarce, RECLAIM) {
+        match self.run_all_due(Due::Scarce, RECLAIM_TIMEOUT) {
             Ok(_) | Err(Error::Full { .. }) => Ok(true),
             Err(other) => Err(other),
         }
@@ -109,7 +109,7 @@ impl Inner {
     pub(crate) fn merge_stale(&self, range: &Range, span: Span<usize>) -> Result<()> {
         let stale = Sorted::new(range.stable.tables[span].to_vec());
         let merged = self.merge(&[&stale], &range.cuts)?;
-        Counts::add(&self.counts.stale, 1);
+        Counts::add(&self.counts.expired_merges, 1);
         self.publish_merged(range, merged)
     }
 }

@@ -19,31 +19,31 @@ use lodestore_contract::{Error, Result};
 
 /// The reason of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// Too little free space.
     Full { needed: u64, capacity: u64 },
     /// Damaged data.
     Corrupt { place: String, what: String },
     /// The operating system refused an operation.
-    Io { doing: &'static str, path: PathBuf, refusal: Refusal },
+    Io { doing: &'static str, path: PathBuf, os_error: OsError },
     /// Any other reason. A failed sync poisons the pool, which is checked first.
     Other(String),
 }
 
 /// The error of the operating system, in a form that can be returned more than once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum OsError {
     Code(i32),
     Text(io::ErrorKind, String),
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for OsError {
     fn from(error: io::Error) -> Self {
         error.raw_os_error().map_or_else(|| Self::Text(error.kind(), error.to_string()), Self::Code)
     }
 }
 
-impl Refusal {
+impl OsError {
     fn error(&self) -> io::Error {
         match self {
             Self::Code(code) => io::Error::from_raw_os_error(*code),
@@ -52,25 +52,25 @@ impl Refusal {
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Full { needed, capacity } => Self::Full { needed, capacity },
             Error::Corrupt { place, what, .. } => Self::Corrupt { place, what },
-            Error::Io { doing, path, source } => Self::Io { doing, path, refusal: source.into() },
+            Error::Io { doing, path, source } => Self::Io { doing, path, os_error: source.into() },
             Error::Poisoned { cause } => Self::Other(cause),
             other => Self::Other(other.to_string()),
         }
     }
 }
 
-impl Trouble {
+impl Failure {
     /// Returns the failure as an error, for another caller.
     pub(crate) fn error(&self) -> Error {
         match self {
             Self::Full { needed, capacity } => Error::Full { needed: *needed, capacity: *capacity },
             Self::Corrupt { place, what } => Error::corrupt(place.clone(), what.clone()),
-            Self::Io { doing, path, refusal } => Error::io(doing, path, refusal.error()),
+            Self::Io { doing, path, os_error } => Error::io(doing, path, os_error.error()),
             Self::Other(cause) => Error::Poisoned { cause: cause.clone() },
         }
     }
@@ -80,7 +80,7 @@ impl Trouble {
     }
 
     /// Returns whether a retry may succeed without an intervention.
-    fn may_pass(&self) -> bool {
+    fn is_transient(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Io { .. })
     }
 }
@@ -89,17 +89,17 @@ impl Trouble {
 #[derive(Default)]
 pub(crate) struct Failures {
     /// The flush of the oldest memtable.
-    flush: Option<Trouble>,
+    flush: Option<Failure>,
     /// Compactions and joins, by range.
-    ranges: HashMap<u64, Trouble>,
+    ranges: HashMap<u64, Failure>,
     /// The garbage collection of a value segment.
-    collection: Option<Trouble>,
+    collection: Option<Failure>,
     /// Usable bytes at the last failure for lack of space.
-    room: u64,
+    usable_bytes: u64,
 }
 
 impl Failures {
-    pub(crate) fn flush(&self) -> Option<&Trouble> {
+    pub(crate) fn flush(&self) -> Option<&Failure> {
         self.flush.as_ref()
     }
 
@@ -111,74 +111,74 @@ impl Failures {
         self.collection.is_some()
     }
 
-    /// Records the outcome of a flush. `room`: usable bytes.
-    pub(crate) fn note_flush(&mut self, outcome: Result<()>, room: u64) {
-        self.flush = self.trouble_of(outcome, room);
+    /// Records the outcome of a flush. `usable_bytes`: usable bytes.
+    pub(crate) fn note_flush(&mut self, outcome: Result<()>, usable_bytes: u64) {
+        self.flush = self.failure_of(outcome, usable_bytes);
     }
 
     /// Records the outcome of a compaction or a join.
-    pub(crate) fn note_range(&mut self, id: u64, outcome: Result<()>, room: u64) {
-        match self.trouble_of(outcome, room) {
-            Some(trouble) => self.ranges.insert(id, trouble),
+    pub(crate) fn note_range(&mut self, id: u64, outcome: Result<()>, usable_bytes: u64) {
+        match self.failure_of(outcome, usable_bytes) {
+            Some(failure) => self.ranges.insert(id, failure),
             None => self.ranges.remove(&id),
         };
     }
 
     /// Records the outcome of a garbage collection.
-    pub(crate) fn note_collection(&mut self, outcome: Result<()>, room: u64) {
-        self.collection = self.trouble_of(outcome, room);
+    pub(crate) fn note_collection(&mut self, outcome: Result<()>, usable_bytes: u64) {
+        self.collection = self.failure_of(outcome, usable_bytes);
     }
 
-    fn trouble_of(&mut self, outcome: Result<()>, room: u64) -> Option<Trouble> {
+    fn failure_of(&mut self, outcome: Result<()>, usable_bytes: u64) -> Option<Failure> {
         let Err(error) = outcome else {
-            self.forget_passing();
+            self.clear_transient();
             return None;
         };
-        let trouble = Trouble::from(error);
-        if trouble.is_full() {
-            self.room = room;
+        let failure = Failure::from(error);
+        if failure.is_full() {
+            self.usable_bytes = usable_bytes;
         }
-        Some(trouble)
+        Some(failure)
     }
 
     /// Forgets failures for lack of space and refusals by the operating system, so that they are
     /// retried.
-    pub(crate) fn forget_passing(&mut self) {
-        self.flush.take_if(|trouble| trouble.may_pass());
-        self.ranges.retain(|_, trouble| !trouble.may_pass());
-        self.collection.take_if(|trouble| trouble.may_pass());
+    pub(crate) fn clear_transient(&mut self) {
+        self.flush.take_if(|failure| failure.is_transient());
+        self.ranges.retain(|_, failure| !failure.is_transient());
+        self.collection.take_if(|failure| failure.is_transient());
     }
 
     /// Returns why a flush failed, to a writer that waits for it. A refusal by the operating system
     /// is then forgotten, so that the flush is retried.
-    pub(crate) fn tell_flush(&mut self) -> Option<Error> {
+    pub(crate) fn take_flush_error(&mut self) -> Option<Error> {
         let error = self.flush.as_ref()?.error();
-        self.flush.take_if(|trouble| matches!(trouble, Trouble::Io { .. }));
+        self.flush.take_if(|failure| matches!(failure, Failure::Io { .. }));
         Some(error)
     }
 
-    /// Like [`Self::forget_passing`], if at least `more` bytes more are usable than at the last
+    /// Like [`Self::clear_transient`], if at least `more` bytes more are usable than at the last
     /// failure for lack of space.
-    pub(crate) fn forget_full_above(&mut self, more: u64, room: impl FnOnce() -> u64) {
-        let waits = self.all().any(Trouble::is_full);
-        if waits && room() >= self.room.saturating_add(more) {
-            self.forget_passing();
+    pub(crate) fn clear_if_space_grew(&mut self, more: u64, usable_bytes: impl FnOnce() -> u64) {
+        let waits = self.all().any(Failure::is_full);
+        if waits && usable_bytes() >= self.usable_bytes.saturating_add(more) {
+            self.clear_transient();
         }
     }
 
     /// Forgets all failures.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    fn all(&self) -> impl Iterator<Item = &Trouble> {
+    fn all(&self) -> impl Iterator<Item = &Failure> {
         self.flush.iter().chain(self.ranges.values()).chain(&self.collection)
     }
 
-    /// Returns the gravest failure: damage, then refusals by the operating system, then lack of
+    /// Returns the most severe failure: damage, then refusals by the operating system, then lack of
     /// space.
-    pub(crate) fn gravest(&self) -> Option<&Trouble> {
-        self.all().min_by_key(|trouble| (trouble.may_pass(), trouble.is_full()))
+    pub(crate) fn most_severe(&self) -> Option<&Failure> {
+        self.all().min_by_key(|failure| (failure.is_transient(), failure.is_full()))
     }
 }
 
@@ -195,22 +195,22 @@ mod tests {
     }
 
     #[test]
-    fn want_of_room_ends_with_the_next_success_and_damage_does_not() {
+    fn a_success_clears_lack_of_space_and_keeps_damage() {
         let mut failures = Failures::default();
         failures.note_flush(full(), 0);
         failures.note_range(1, full(), 0);
         failures.note_range(2, corrupt(), 0);
         failures.note_collection(full(), 0);
-        assert!(matches!(failures.gravest(), Some(Trouble::Corrupt { .. })));
+        assert!(matches!(failures.most_severe(), Some(Failure::Corrupt { .. })));
         failures.note_range(3, Ok(()), 0);
         assert!(failures.flush().is_none() && !failures.has_collection());
         assert_eq!([1, 2, 3].map(|id| failures.has_range(id)), [false, true, false]);
         failures.note_range(2, Ok(()), 0);
-        assert_eq!(failures.gravest(), None);
+        assert_eq!(failures.most_severe(), None);
     }
 
     #[test]
-    fn a_failure_makes_no_other_one_worth_a_try() {
+    fn a_failure_clears_no_other_failure() {
         let mut failures = Failures::default();
         failures.note_range(1, full(), 0);
         failures.note_flush(full(), 0);
@@ -218,41 +218,41 @@ mod tests {
     }
 
     #[test]
-    fn want_of_room_ends_where_there_is_more_room() {
+    fn lack_of_space_is_cleared_once_space_grows() {
         let mut failures = Failures::default();
-        failures.forget_full_above(10, || panic!("nobody waits for room"));
+        failures.clear_if_space_grew(10, || panic!("nobody waits for room"));
         failures.note_range(1, full(), 100);
-        failures.forget_full_above(10, || 109);
+        failures.clear_if_space_grew(10, || 109);
         assert!(failures.has_range(1));
-        failures.forget_full_above(10, || 110);
+        failures.clear_if_space_grew(10, || 110);
         assert!(!failures.has_range(1));
         failures.note_range(1, corrupt(), 100);
-        failures.forget_full_above(10, || panic!("room is no help"));
+        failures.clear_if_space_grew(10, || panic!("room is no help"));
         assert!(failures.has_range(1));
-        failures.forget();
+        failures.clear();
         assert!(!failures.has_range(1));
     }
 
     /// Regression: the error was reported as a poisoned store, and the flush was never retried.
     #[test]
-    fn what_the_system_refused_is_tried_again_when_a_writer_was_told_or_something_went_well() {
+    fn os_errors_are_cleared_once_reported_or_after_a_success() {
         let refused = || Err(Error::io("opening", "a/store", io::Error::from_raw_os_error(24)));
         let mut failures = Failures::default();
         failures.note_flush(refused(), 0);
         failures.note_range(1, full(), 0);
-        assert!(matches!(failures.gravest(), Some(Trouble::Io { .. })));
-        let told = failures.tell_flush().expect("it failed").to_string();
+        assert!(matches!(failures.most_severe(), Some(Failure::Io { .. })));
+        let told = failures.take_flush_error().expect("it failed").to_string();
         assert!(told.contains("ulimit -n"), "{told}");
         assert!(failures.flush().is_none() && failures.has_range(1));
         failures.note_range(2, refused(), 0);
         failures.note_flush(Ok(()), 0);
         assert!(!failures.has_range(1) && !failures.has_range(2));
         failures.note_flush(corrupt(), 0);
-        assert!(failures.tell_flush().is_some() && failures.flush().is_some(), "damage does not mend");
+        assert!(failures.take_flush_error().is_some() && failures.flush().is_some(), "damage does not mend");
     }
 
     #[test]
-    fn a_failure_is_told_as_it_was() {
+    fn a_failure_converts_back_to_its_error() {
         for error in [
             Error::Full { needed: 5, capacity: 9 },
             Error::corrupt("a table", "a block"),
@@ -260,9 +260,9 @@ mod tests {
             Error::io("opening", "a/store", io::Error::new(io::ErrorKind::InvalidData, "odd")),
         ] {
             let text = error.to_string();
-            assert_eq!(Trouble::from(error).error().to_string(), text);
+            assert_eq!(Failure::from(error).error().to_string(), text);
         }
-        let panicked = Trouble::from(Error::Poisoned { cause: "a flush panicked".into() });
+        let panicked = Failure::from(Error::Poisoned { cause: "a flush panicked".into() });
         assert!(matches!(panicked.error(), Error::Poisoned { cause } if cause == "a flush panicked"));
     }
 }

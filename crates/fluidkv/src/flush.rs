@@ -19,13 +19,15 @@ use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Quiet, own_work};
 
+use crate::counts::Counts;
 use crate::cursor::MemtableCursor;
-use crate::inner::{Counts, Inner, lock};
+use crate::inner::Inner;
+use crate::locks::lock;
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::memtable::apart::Separated;
 use crate::output::Output;
-use crate::separate::Expired;
+use crate::separator::Expired;
 use crate::tables::TableHandle;
 use crate::value_log::Dead;
 use crate::view::{Known, Range, Ranges};
@@ -43,13 +45,13 @@ type Source<'a> = (&'a Arc<Memtable>, Option<&'a Separated>);
 
 impl Runs {
     /// Frees the tables, which the manifest will not name.
-    fn give_back(&self) {
-        self.tables.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_gone());
+    fn free_tables(&self) {
+        self.tables.iter().flat_map(|(_, tables)| tables).for_each(|table| table.set_removed());
     }
 }
 
 /// Runs a flush's work on up to this many threads, including the caller's. Returns each result.
-pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<T> + Sync) -> Vec<Result<T>> {
+pub(crate) fn run_on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<T> + Sync) -> Vec<Result<T>> {
     std::thread::scope(|scope| {
         let other = || {
             own_work(|| {
@@ -80,18 +82,18 @@ impl Inner {
         // A writer that still writes to it began before it was frozen.
         self.order.quiesce();
         if let Some(log) = self.group_log() {
-            self.settle_log(log)?;
+            self.commit_all_pending(log)?;
         }
         let last_sequence = self.order.last();
         let began = Instant::now();
         let separated = self.separate(&memtable)?;
         let flushed = self.flush(&memtable, separated.as_ref(), (last_sequence, began));
         if let (Err(_), Some(separated)) = (&flushed, separated) {
-            memtable.apart.give_back(separated);
+            memtable.separation.put_back(separated);
         }
         let (before, expired, threads) = flushed?;
-        self.tell_hidden(&memtable, &before, threads);
-        self.tell_expired(&expired, &[]);
+        self.report_hidden(&memtable, &before, threads);
+        self.report_expired(&expired, &[]);
         Ok(true)
     }
 
@@ -106,8 +108,8 @@ impl Inner {
     ) -> Result<(Arc<Ranges>, Expired, usize)> {
         loop {
             let ranges = Arc::clone(&self.view.load().ranges);
-            let threads = self.flushers(&ranges);
-            let runs = self.runs_of((memtable, separated), &ranges, threads)?;
+            let threads = self.flush_threads(&ranges);
+            let runs = self.build_runs((memtable, separated), &ranges, threads)?;
             if let Some((before, expired)) = self.publish_flush(memtable, &ranges, runs, last_sequence)? {
                 self.migration.governor.note_flush(memtable.log_bytes(), began.elapsed(), threads);
                 return Ok((before, expired, threads));
@@ -131,21 +133,21 @@ impl Inner {
     }
 
     /// Returns the number of threads of a flush into these ranges.
-    fn flushers(&self, ranges: &Ranges) -> usize {
+    fn flush_threads(&self, ranges: &Ranges) -> usize {
         let free = self.options.workers.saturating_sub(self.migration.compacting());
         free.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)
     }
 
     /// Builds the memtable's tables, by range, on this many threads.
-    fn runs_of(&self, source: Source<'_>, ranges: &Ranges, threads: usize) -> Result<Runs> {
+    fn build_runs(&self, source: Source<'_>, ranges: &Ranges, threads: usize) -> Result<Runs> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Runs> {
             let mut runs = Runs::default();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(range) = ranges.list.get(index) else { return Ok(runs) };
-                let made = self.run_of(source, range, ranges.upper_of(index));
-                let (tables, dead, expired) = made.inspect_err(|_| runs.give_back())?;
+                let made = self.build_run(source, range, ranges.upper_of(index));
+                let (tables, dead, expired) = made.inspect_err(|_| runs.free_tables())?;
                 runs.dead.merge(&dead);
                 runs.expired.merge(expired);
                 if !tables.is_empty() {
@@ -155,7 +157,7 @@ impl Inner {
         };
         let mut runs = Runs::default();
         let mut outcome = Ok(());
-        for part in on_threads(threads, work) {
+        for part in run_on_threads(threads, work) {
             match part {
                 Ok(part) => {
                     runs.tables.extend(part.tables);
@@ -166,12 +168,12 @@ impl Inner {
             }
         }
         if outcome.is_err() {
-            runs.give_back();
+            runs.free_tables();
         }
         outcome.map(|()| runs)
     }
 
-    fn run_of(
+    fn build_run(
         &self,
         (memtable, separated): Source<'_>,
         range: &Range,
@@ -179,14 +181,14 @@ impl Inner {
     ) -> Result<(Vec<Arc<TableHandle>>, Dead, Expired)> {
         let bottom = range.sorted().all(|sorted| sorted.tables.is_empty());
         let mut cursor = MemtableCursor::checking(memtable, Bound::Included(&range.lower));
-        let mut along = separated.map(|separated| separated.from(memtable, &range.lower));
+        let mut replacements = separated.map(|separated| separated.from(memtable, &range.lower));
         let mut moved = Dead::default();
         let mut output = Output::new(self, &self.sizes.table, &range.cuts, bottom);
-        while let Some((at, mut pair)) = cursor.next_placed()? {
+        while let Some((at, mut pair)) = cursor.next_with_position()? {
             if upper.is_some_and(|upper| pair.key >= upper) {
                 break;
             }
-            if let Some(stored) = along.as_mut().and_then(|along| along.stored_of(at)) {
+            if let Some(stored) = replacements.as_mut().and_then(|replacements| replacements.stored_of(at)) {
                 if let Known::Pointer(pointer, _) = pair.known {
                     moved.add(pair.key, pointer);
                 }
@@ -215,30 +217,30 @@ impl Inner {
         let Runs { tables: runs, dead, expired } = runs;
         let fresh: Vec<_> = runs.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
         if !same {
-            fresh.iter().for_each(|table| table.set_gone());
+            fresh.iter().for_each(|table| table.set_removed());
             return Ok(None);
         }
         let added =
             runs.iter().flat_map(|(range, tables)| tables.iter().map(|table| (*range, Arc::clone(&table.descriptor))));
         if self.pool.mutant(Mutant::LogFreedEarly) {
-            memtable.spoil();
+            memtable.overwrite_logs();
         }
         let mut values = memtable.dead().changes();
         values.extend(dead.changes());
-        values.extend(self.values.news());
+        values.extend(self.values.unsealed_changes());
         let edit = Edit::Flush { generation: memtable.generation, last_sequence, added: added.collect(), values };
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
         self.view.load().active.flush_ends();
         let applied = publisher.apply(&self.pool, &edit, fresh.clone());
         if let Err(error) = applied {
             if !matches!(error, Error::Poisoned { .. }) {
-                fresh.iter().for_each(|table| table.set_gone());
+                fresh.iter().for_each(|table| table.set_removed());
             }
             return Err(error);
         }
         self.values.note_dead(&dead);
         if let Edit::Flush { values, .. } = &edit {
-            self.values.told(values);
+            self.values.mark_recorded(values);
         }
         Counts::add(&self.counts.flushes, 1);
         Counts::add(&self.counts.flushed_bytes, bytes);

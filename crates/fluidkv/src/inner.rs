@@ -1,162 +1,29 @@
 //! The state that all parts of an open store share.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{Event, Result};
-use lodestore_media::{Guard, OpenState, Pool, Quiet, slots_used};
+use lodestore_media::{Guard, OpenState, Pool, Quiet};
 
-use crate::commit::SharedLog;
-use crate::dram::{BUILDS, Dram, HANDLE};
-use crate::locks::Order;
-use crate::memtable::{Make, Memtable, TAILS};
-use crate::migrate::Migration;
+use crate::background::Migration;
+use crate::counts::Counts;
+use crate::dram::Dram;
+use crate::locks::{Order, lock};
+use crate::memtable::{Memtable, MemtableOptions};
 use crate::options::FluidOptions;
-use crate::output::Identities;
 use crate::publisher::{Publisher, publish};
 use crate::recover::Recovery;
 use crate::reserve::Reserve;
-use crate::separate::Separator;
-use crate::table::{Reads, TableOptions};
+use crate::separator::Separator;
+use crate::shared_log::SharedLog;
+use crate::sizes::{MEMTABLES_MAX, Sizes};
+use crate::table::Reads;
+use crate::tables::Identities;
 use crate::value_log::ValueLog;
 use crate::view::View;
-
-/// Sizes in use: from the options, limited by the capacity.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sizes {
-    pub(crate) memtable: u64,
-    pub(crate) segment: u64,
-    pub(crate) range: u64,
-    /// Values of this many bytes or more go to the value log.
-    pub(crate) value_threshold: usize,
-    /// Bytes of a value segment.
-    pub(crate) value_segment: u64,
-    /// Table options of flushes, and of compactions.
-    pub(crate) table: TableOptions,
-    pub(crate) stable: TableOptions,
-    /// Whether reads compare checksums.
-    pub(crate) reads: Reads,
-}
-
-/// Most memtables of a store: one is active, the others wait for their flush. `rotate_or` enforces
-/// this.
-pub(crate) const MEMTABLES: u64 = 4;
-/// Divisor: a memtable's log reaches at most this share of the bytes of the tables, or
-/// `MEMTABLE_SMALL` bytes if that is more. An index of some 8 MiB covers that many bytes of small
-/// records.
-const MEMTABLE_PART: u64 = 8;
-const MEMTABLE_SMALL: u64 = 16 << 20;
-/// Segments are not made shorter than this for many threads, in bytes.
-const SEGMENT_OF_MANY: u64 = 64 << 10;
-/// Tables are not made smaller than this for lack of DRAM, in bytes.
-const TABLE_MIN: u64 = 16 << 10;
-/// Divisor of the capacity: the largest log of one memtable. A range may have twice that.
-const SHARES: u64 = 32;
-
-impl Sizes {
-    pub(crate) fn of(options: &FluidOptions, capacity: u64) -> Self {
-        let part = (capacity / SHARES).max(4 << 10);
-        let range = options.range_bytes.min(2 * part);
-        let workers = options.workers.max(1) as u64;
-        // All tables being built at a time use a quarter of the budget.
-        let built = options.dram_budget / 4 / BUILDS / workers;
-        let table_bytes = options.table_bytes.min((range / 2).max(4 << 10)).min(built.max(TABLE_MIN));
-        // While a range is compacted, its tables exist twice.
-        let most = (options.dram_budget / 16 / HANDLE / workers).max(8) * table_bytes;
-        let (range, table_bytes) = (range.min(most), table_bytes as usize);
-        let memtable = options.memtable_bytes.min(part).min(most / 4);
-        let segment = options.segment_bytes.min((memtable / 4).max(1 << 10));
-        let block_bytes = |wanted: u32| (wanted as usize).min(table_bytes / 4).max(256);
-        let table = TableOptions {
-            block_bytes: block_bytes(options.block_bytes),
-            table_bytes,
-            filter_bits: options.filter_bits as u8,
-            compress: false,
-        };
-        let compress = options.compression.is_on();
-        let stable = match options.compressed_block_bytes() {
-            wanted if compress => TableOptions { block_bytes: block_bytes(wanted), compress, ..table },
-            _ => table,
-        };
-        Self {
-            memtable,
-            segment,
-            range,
-            value_threshold: if options.value_threshold == 0 { usize::MAX } else { options.value_threshold as usize },
-            value_segment: options.value_segment_bytes.min(part),
-            table,
-            stable,
-            reads: options.verify_reads.reads(),
-        }
-    }
-}
-
-impl Sizes {
-    /// Returns the parameters of a memtable of this generation. Its writes have numbers above
-    /// `base`. `limits`: bytes of log, and of DRAM.
-    pub(crate) fn make(&self, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Make {
-        // A memtable is full when its segments reach its log limit, however little is written in
-        // them. Each thread has several segments.
-        let quarter = (limits.0 / 4).max(1 << 10);
-        let each = (quarter / slots_used().clamp(1, TAILS) as u64).max(SEGMENT_OF_MANY);
-        let segment_bytes = self.segment.min(quarter).min(each);
-        Make { generation, base, segment_bytes, limits, seed, reads: self.reads }
-    }
-
-    /// Returns the bytes of log of the next memtable, given the bytes of the tables. Compactions
-    /// follow the ratio of buffered to stable bytes (`migrate.rs`). As long as several memtables
-    /// are needed to trigger one, the size of a memtable costs no extra writes. The index of a
-    /// small memtable also stays in the processor's cache.
-    pub(crate) fn log_of_memtable(&self, tables: u64) -> u64 {
-        self.memtable.min((tables / MEMTABLE_PART).max(MEMTABLE_SMALL))
-    }
-
-    /// Returns the maximum DRAM of background work with this many workers. Each needs a table being
-    /// built, and the handles of a range's new tables in addition to its old ones.
-    pub(crate) fn working(&self, workers: usize) -> u64 {
-        (BUILDS * self.table.table_bytes as u64 + self.handles(2 * self.range)) * workers.max(1) as u64
-    }
-
-    /// Returns the DRAM of the handles of tables with this many bytes together.
-    pub(crate) fn handles(&self, bytes: u64) -> u64 {
-        (bytes / self.table.table_bytes as u64 + 1) * HANDLE
-    }
-}
-
-/// Counters since the open.
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) flushes: AtomicU64,
-    pub(crate) flushed_bytes: AtomicU64,
-    /// Bytes of log of the memtables that were frozen.
-    pub(crate) logged_bytes: AtomicU64,
-    /// Lookups, approximately: sampled at one in 64.
-    pub(crate) reads: AtomicU64,
-    pub(crate) compactions: AtomicU64,
-    pub(crate) compacted_bytes: AtomicU64,
-    pub(crate) moved_tables: AtomicU64,
-    pub(crate) splits: AtomicU64,
-    pub(crate) joins: AtomicU64,
-    /// Merges of small adjacent tables.
-    pub(crate) crowds: AtomicU64,
-    /// Merges of tables with many expired pairs.
-    pub(crate) stale: AtomicU64,
-    pub(crate) slowed: AtomicU64,
-    pub(crate) slowed_ns: AtomicU64,
-    pub(crate) stopped: AtomicU64,
-    pub(crate) stopped_ns: AtomicU64,
-    pub(crate) reclaimed: AtomicU64,
-    /// Groups of writes that became durable together.
-    pub(crate) commits: AtomicU64,
-}
-
-impl Counts {
-    pub(crate) fn add(count: &AtomicU64, by: u64) {
-        count.fetch_add(by, Ordering::Relaxed);
-    }
-}
 
 /// The result of an attempt to freeze a memtable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +37,7 @@ pub(crate) enum Rotation {
 
 /// A write in progress. While it lives, `close` waits. Its events are reported after it ends, when
 /// its locks are free.
-pub(crate) struct Write<'a> {
+pub(crate) struct WriteGuard<'a> {
     _guard: Guard<'a>,
     _quiet: Quiet,
 }
@@ -199,7 +66,7 @@ pub(crate) struct Inner {
     /// Keeps values outside the tables, if set.
     pub(crate) separator: Option<Arc<dyn Separator>>,
     /// Held while the separator is informed of dead values.
-    pub(crate) telling: Mutex<()>,
+    pub(crate) death_reports: Mutex<()>,
     /// Batches whose entries are being added to the index.
     pub(crate) batches: AtomicU64,
     /// The share of absent keys among looked-up keys (`read.rs`).
@@ -222,22 +89,22 @@ impl Inner {
 
     /// Begins a write.
     #[inline]
-    pub(crate) fn enter_write(&self) -> Result<Write<'_>> {
-        let write = Write { _guard: self.enter()?, _quiet: Quiet::begin() };
+    pub(crate) fn enter_write(&self) -> Result<WriteGuard<'_>> {
+        let write = WriteGuard { _guard: self.enter()?, _quiet: Quiet::begin() };
         self.pool.check()?;
         Ok(write)
     }
 
     /// Reports an event to the owner's event sink, after the thread's current operation.
-    pub(crate) fn tell(&self, event: &Event) {
+    pub(crate) fn report(&self, event: &Event) {
         self.pool.tell(event);
     }
 
     /// Creates a memtable for writes, newer than all others.
     fn new_memtable(&self, generation: u64, publisher: &Publisher) -> Arc<Memtable> {
-        let limits = (self.sizes.log_of_memtable(publisher.table_bytes()), self.memtable_share(publisher));
-        let make = self.sizes.make(generation, self.order.last(), self.seed, limits);
-        let memtable = Arc::new(Memtable::new(&self.pool, &make));
+        let limits = (self.sizes.memtable_log_bytes(publisher.table_bytes()), self.memtable_share(publisher));
+        let options = MemtableOptions::new(&self.sizes, generation, self.order.last(), self.seed, limits);
+        let memtable = Arc::new(Memtable::new(&self.pool, &options));
         self.dram.add(&memtable);
         memtable
     }
@@ -251,7 +118,7 @@ impl Inner {
         if view.active.generation != generation || view.active.is_empty() {
             return Rotation::NotDue;
         }
-        if view.frozen.len() as u64 >= MEMTABLES - 1 {
+        if view.frozen.len() as u64 >= MEMTABLES_MAX - 1 {
             at_limit();
             return Rotation::AtLimit;
         }
@@ -261,10 +128,10 @@ impl Inner {
         Counts::add(&self.counts.logged_bytes, view.active.log_bytes());
         let count = frozen.len();
         // An append goes to the active memtable, never to an older one.
-        let turn = self.log.as_ref().map(SharedLog::turn);
+        let append_lock = self.log.as_ref().map(SharedLog::append_lock);
         let fresh = self.new_memtable(generation + 1, &publisher);
         publish(&self.view, &mut publisher, fresh, frozen);
-        drop(turn);
+        drop(append_lock);
         view.active.flush_ends();
         self.migration.set_frozen(count);
         Rotation::Done
@@ -279,39 +146,5 @@ impl Inner {
     /// Returns the bytes that can still be allocated, including regions that can be added.
     pub(crate) fn headroom(&self) -> u64 {
         self.pool.room_on_medium() + self.pool.space().free
-    }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn a_memtable_takes_as_much_log_as_the_tables_make_it_worth() {
-        let sizes = Sizes::of(&FluidOptions::default(), 64 << 30);
-        let of = |mib: u64| sizes.log_of_memtable(mib * MIB) / MIB;
-        assert_eq!([0, 64, 128, 256, 512, 1 << 20].map(of), [16, 16, 16, 32, 64, 64]);
-        let small = Sizes::of(&FluidOptions { memtable_bytes: MIB, ..FluidOptions::default() }, 64 << 30);
-        assert_eq!([0, 1 << 20].map(|mib| small.log_of_memtable(mib * MIB)), [MIB; 2]);
-    }
-
-    /// Regression: segments sized for a large memtable filled a small one at its first put. The
-    /// memtable was frozen and flushed empty.
-    #[test]
-    fn segments_are_short_beside_the_memtable_that_they_are_of() {
-        let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };
-        let sizes = Sizes::of(&long, 64 << 30);
-        for limit in [MIB, 16 * MIB, 1 << 30] {
-            let made = sizes.make(1, 0, 0, (limit, 1 << 30)).segment_bytes;
-            assert!(made <= limit / 4 && made >= (limit / 4).min(SEGMENT_OF_MANY), "{made} of {limit}");
-        }
-        let usual = Sizes::of(&FluidOptions::default(), 64 << 30);
-        assert_eq!(usual.make(1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);
     }
 }

@@ -27,7 +27,7 @@ impl KeyFilter {
 
     /// Returns the word of a hash and the bits in it.
     #[inline]
-    fn place(&self, hash: u64) -> (&AtomicU64, u64) {
+    fn word_and_bits(&self, hash: u64) -> (&AtomicU64, u64) {
         // Stripes and the tags of blocks use other bits of the hash.
         let word = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63);
@@ -37,13 +37,13 @@ impl KeyFilter {
     /// Prefetches the cache line of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        lodestore_media::prefetch_value(self.place(hash).0);
+        lodestore_media::prefetch_value(self.word_and_bits(hash).0);
     }
 
     /// Adds a key. Called before its entry is in the index.
     #[inline]
     pub(crate) fn add(&self, hash: u64) {
-        let (word, bits) = self.place(hash);
+        let (word, bits) = self.word_and_bits(hash);
         if word.load(Ordering::Relaxed) & bits != bits {
             word.fetch_or(bits, Ordering::Release);
         }
@@ -52,7 +52,7 @@ impl KeyFilter {
     /// Returns whether the key may have been added.
     #[inline]
     pub(crate) fn may_have(&self, hash: u64) -> bool {
-        let (word, bits) = self.place(hash);
+        let (word, bits) = self.word_and_bits(hash);
         word.load(Ordering::Acquire) & bits == bits
     }
 
@@ -67,7 +67,7 @@ mod tests {
     use crate::table::hash;
 
     #[test]
-    fn every_key_taken_in_is_found_and_few_others_are() {
+    fn a_filter_has_every_added_key_and_few_others() {
         let count = 100_000u64;
         let filter = KeyFilter::new(count * 32);
         let hash_of = |number: u64| hash(&number.to_le_bytes());

@@ -51,7 +51,7 @@ const REACH_MAGIC: [u8; 8] = *b"LFREACH\0";
 /// Offsets of the two copies of the log counts.
 const LOG_COUNTS_AT: [u64; 2] = [256, 2304];
 /// Log counts per copy. The count of a generation is at the generation's number modulo this.
-const LOG_COUNTS: u64 = 16;
+const LOG_COUNT_SLOTS: u64 = 16;
 /// Bytes of a log count.
 const LOG_COUNT_BYTES: u64 = 64;
 const LOG_COUNT_MAGIC: [u8; 8] = *b"LFLOGS1\0";
@@ -170,7 +170,7 @@ pub(crate) struct LogCount {
 }
 
 fn log_counts_at(pool: &Pool, generation: u64) -> [NvPtr; 2] {
-    LOG_COUNTS_AT.map(|copies| pool.root().add(copies + generation % LOG_COUNTS * LOG_COUNT_BYTES))
+    LOG_COUNTS_AT.map(|copies| pool.root().add(copies + generation % LOG_COUNT_SLOTS * LOG_COUNT_BYTES))
 }
 
 /// Stores both copies of a log count without a flush.
@@ -194,7 +194,7 @@ pub(crate) fn log_count_ranges(pool: &Pool, generation: u64) -> [(NvPtr, usize);
 /// Returns the log counts that have a whole copy. If the copies differ, returns the larger count.
 pub(crate) fn log_counts(pool: &Pool) -> BTreeMap<u64, u64> {
     let mut counts = BTreeMap::new();
-    let copies = LOG_COUNTS_AT.into_iter().flat_map(|copy| (0..LOG_COUNTS).map(move |index| (copy, index)));
+    let copies = LOG_COUNTS_AT.into_iter().flat_map(|copy| (0..LOG_COUNT_SLOTS).map(move |index| (copy, index)));
     for (copy, index) in copies {
         let Some(bytes) = pool.bytes(pool.root().add(copy + index * LOG_COUNT_BYTES), LOG_COUNT_BYTES as usize) else {
             continue;

@@ -52,17 +52,23 @@
 #![forbid(unsafe_code)]
 
 mod adapt;
+mod background;
 mod batch;
+mod budget;
+mod collect;
 mod commit;
 mod compact;
+mod counts;
 mod cursor;
 mod dram;
 mod entry;
 mod expired;
 mod failures;
 mod flush;
+mod gauge;
 mod inner;
 mod key_filter;
+mod large_values;
 mod layout;
 mod locks;
 mod manifest;
@@ -76,10 +82,14 @@ mod read;
 mod recover;
 mod replace;
 mod reserve;
+mod running;
 mod scan;
 mod scrub;
 mod segment;
 mod separate;
+mod separator;
+mod shared_log;
+mod sizes;
 mod store;
 mod table;
 mod tables;
@@ -91,7 +101,7 @@ mod write;
 pub use batch::{Conditions, IsMet, IsPresent};
 pub use options::{Compression, FluidOptions, FluidkvSettings, VerifyReads};
 pub use replace::Replace;
-pub use separate::{Separable, Separator};
+pub use separator::{Separable, Separator};
 pub use store::FluidKv;
 pub use store::stats::FluidkvStats;
 

@@ -12,11 +12,9 @@
 //!    higher number sees the count.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lodestore_media::{MAX_SLOTS, slots_used, thread_slot};
-
-use crate::inner::lock;
 
 /// Stripes; a power of two.
 pub(crate) const STRIPES: usize = 1024;
@@ -90,7 +88,7 @@ impl Order {
     }
 
     /// Locks all stripes.
-    pub(crate) fn lock_every(&self) -> Vec<MutexGuard<'_, ()>> {
+    pub(crate) fn lock_all_stripes(&self) -> Vec<MutexGuard<'_, ()>> {
         self.stripes.iter().map(lock).collect()
     }
 
@@ -101,7 +99,7 @@ impl Order {
     }
 
     /// Records a number that was assigned before this process.
-    pub(crate) fn raise(&self, number: u64) {
+    pub(crate) fn raise_last(&self, number: u64) {
         self.last.0.fetch_max(number, Ordering::Relaxed);
     }
 
@@ -146,7 +144,7 @@ impl Order {
     }
 
     /// Adds a holder of a number that is already held.
-    pub(crate) fn again(&self) {
+    pub(crate) fn add_holder(&self) {
         let before = self.snapshots.0.fetch_add(1, Ordering::SeqCst);
         assert!(before > 0, "a snapshot that began");
     }
@@ -164,4 +162,9 @@ impl Order {
     pub(crate) fn dram_bytes(&self) -> u64 {
         (size_of_val(&*self.stripes) + size_of_val(&*self.slots) + size_of::<Self>()) as u64
     }
+}
+
+/// Locks a mutex, also if an earlier holder panicked.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

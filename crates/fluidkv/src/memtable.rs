@@ -35,32 +35,36 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use lodestore_contract::Result;
 use lodestore_index::BPlusTree;
-use lodestore_media::{NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool, slots_used};
 
-use self::apart::Apart;
+use self::apart::SeparationState;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::lookup::visits;
 pub(crate) use self::records::{Records, damaged};
-use crate::dram::LOOK;
 use crate::entry::Frame;
-use crate::inner::lock;
 use crate::key_filter::KeyFilter;
+use crate::locks::lock;
 use crate::segment::SegmentHeader;
+use crate::sizes::Sizes;
 use crate::table::Reads;
 use crate::value_log::Dead;
 
 /// Logs of a memtable. Threads beyond this number share them.
-pub(crate) const TAILS: usize = 64;
+pub(crate) const TAIL_COUNT: usize = 64;
+/// Segments are not made shorter than this for many threads, in bytes.
+const THREAD_SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// Most bytes of a shared log's segment, as a multiple of the usual segment's.
-const SHARED_TIMES: u64 = 16;
+const SHARED_SEGMENT_FACTOR: u64 = 16;
 /// Segments of a shared log per memtable, unless that makes them shorter than the usual segment.
-const SHARED_SEGMENTS: u64 = 16;
+const SHARED_SEGMENT_COUNT: u64 = 16;
 /// Divisor: the index grows by at most this share of the memtable's DRAM.
-const STEPS: u64 = 16;
+const INDEX_GROWTH_DIVISOR: u64 = 16;
 /// Most bytes of a segment per byte of DRAM that its memtable may use.
-const LOG_A_BYTE: u64 = 4;
+const LOG_PER_DRAM_FACTOR: u64 = 4;
+/// Bytes of log after which a memtable checks its DRAM.
+const DRAM_CHECK_LOG_BYTES: u64 = 4 << 10;
 /// Parts of the table of older versions.
-const OLDER: usize = 16;
+const OLDER_MAP_COUNT: usize = 16;
 /// DRAM of one older version, approximately.
 const OLDER_BYTES: u64 = 40;
 
@@ -69,12 +73,12 @@ const OLDER_BYTES: u64 = 40;
 #[repr(align(128))]
 struct Tail(Mutex<Segment>);
 
-/// The segment that is being written. While `room` is 0 there is none.
+/// The segment that is being written. While `records_end` is 0 there is none.
 #[derive(Default)]
 struct Segment {
     at: NvPtr,
     /// End of the space for records. The last record's end mark may be stored here.
-    room: u64,
+    records_end: u64,
     /// Offset of the header's spare copy.
     spare_at: u64,
     end: u64,
@@ -85,7 +89,7 @@ struct Segment {
     is_counted: bool,
     /// The next record after this offset flushes the data that says that the records before it were
     /// durable.
-    settle_at: u64,
+    protect_at: u64,
     /// The number of the next segment of this log.
     next: u32,
     frame: Option<Frame>,
@@ -102,7 +106,7 @@ pub(crate) struct Written {
 }
 
 /// The parameters of a new memtable.
-pub(crate) struct Make {
+pub(crate) struct MemtableOptions {
     pub(crate) generation: u64,
     /// The highest number assigned before it: its writes have higher numbers.
     pub(crate) base: u64,
@@ -114,6 +118,19 @@ pub(crate) struct Make {
     pub(crate) seed: u64,
     /// Whether reads compare checksums.
     pub(crate) reads: Reads,
+}
+
+impl MemtableOptions {
+    /// Returns the parameters of a memtable of this generation. Its writes have numbers above
+    /// `base`. `limits`: bytes of log, and of DRAM.
+    pub(crate) fn new(sizes: &Sizes, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Self {
+        // A memtable is full when its segments reach its log limit, however little is written in
+        // them. Each thread has several segments.
+        let quarter = (limits.0 / 4).max(1 << 10);
+        let each = (quarter / slots_used().clamp(1, TAIL_COUNT) as u64).max(THREAD_SEGMENT_BYTES_MIN);
+        let segment_bytes = sizes.segment.min(quarter).min(each);
+        Self { generation, base, segment_bytes, limits, seed, reads: sizes.reads }
+    }
 }
 
 /// One memtable. See the module.
@@ -141,11 +158,11 @@ pub(crate) struct Memtable {
     full: AtomicBool,
     /// Bytes of log, and of DRAM, at which it is full.
     limits: (u64, u64),
-    older: [Mutex<HashMap<u64, u64>>; OLDER],
+    older: [Mutex<HashMap<u64, u64>>; OLDER_MAP_COUNT],
     older_count: AtomicU64,
     dead: Mutex<Dead>,
     /// State for a separator.
-    pub(crate) apart: Apart,
+    pub(crate) separation: SeparationState,
     flushed: AtomicBool,
 }
 
@@ -155,40 +172,41 @@ impl Memtable {
         self.limits.0
     }
 
-    pub(crate) fn new(pool: &Arc<Pool>, make: &Make) -> Self {
+    pub(crate) fn new(pool: &Arc<Pool>, options: &MemtableOptions) -> Self {
         let is_shared = pool.syncs_pages();
         // A shared log is synced at the end of each segment.
-        let most = (make.limits.0 / SHARED_SEGMENTS).max(make.segment_bytes);
-        let wanted = if is_shared { most.min(SHARED_TIMES * make.segment_bytes) } else { make.segment_bytes };
+        let most = (options.limits.0 / SHARED_SEGMENT_COUNT).max(options.segment_bytes);
+        let wanted =
+            if is_shared { most.min(SHARED_SEGMENT_FACTOR * options.segment_bytes) } else { options.segment_bytes };
         Self {
             is_shared,
-            generation: make.generation,
-            tree: BPlusTree::with_chunks((make.limits.1 / STEPS) as usize),
+            generation: options.generation,
+            tree: BPlusTree::with_chunks((options.limits.1 / INDEX_GROWTH_DIVISOR) as usize),
             // At most an eighth of the memtable's DRAM.
-            keys: KeyFilter::new(make.limits.0.min(2 * make.limits.1)),
+            keys: KeyFilter::new(options.limits.0.min(2 * options.limits.1)),
             pool: Arc::clone(pool),
-            base: make.base,
-            segment_bytes: wanted.min(LOG_A_BYTE * make.limits.1),
-            seed: make.seed,
+            base: options.base,
+            segment_bytes: wanted.min(LOG_PER_DRAM_FACTOR * options.limits.1),
+            seed: options.seed,
             replayed: false,
-            tails: (0..if is_shared { 1 } else { TAILS }).map(|_| Tail::default()).collect(),
+            tails: (0..if is_shared { 1 } else { TAIL_COUNT }).map(|_| Tail::default()).collect(),
             segments: ArcSwap::default(),
-            reads: make.reads,
+            reads: options.reads,
             durable_segments: Mutex::new(0),
             log_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            limits: make.limits,
+            limits: options.limits,
             older: Default::default(),
             older_count: AtomicU64::new(0),
             dead: Mutex::default(),
-            apart: Apart::default(),
+            separation: SeparationState::default(),
             flushed: AtomicBool::new(false),
         }
     }
 
     /// Creates a memtable for the replay of these segments.
-    pub(crate) fn replayed(pool: &Arc<Pool>, make: &Make, mut segments: Vec<Written>) -> Self {
-        let mut this = Self::new(pool, make);
+    pub(crate) fn replayed(pool: &Arc<Pool>, options: &MemtableOptions, mut segments: Vec<Written>) -> Self {
+        let mut this = Self::new(pool, options);
         this.replayed = true;
         this.log_bytes = AtomicU64::new(segments.iter().map(|segment| segment.capacity).sum());
         segments.sort_unstable_by_key(|segment| segment.at.raw());
@@ -210,17 +228,17 @@ impl Memtable {
 
     /// Marks the memtable as full if its DRAM is used up.
     #[cold]
-    pub(crate) fn look(&self) {
+    pub(crate) fn check_dram_limit(&self) {
         if !self.has_dram(0) {
             self.full.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Checks the DRAM if the end of a log has passed a multiple of `LOOK` bytes.
+    /// Checks the DRAM if the end of a log has passed a multiple of `DRAM_CHECK_LOG_BYTES` bytes.
     #[inline]
-    fn look_behind(&self, before: u64, end: u64) {
-        if before / LOOK != end / LOOK {
-            self.look();
+    fn check_dram_after(&self, before: u64, end: u64) {
+        if before / DRAM_CHECK_LOG_BYTES != end / DRAM_CHECK_LOG_BYTES {
+            self.check_dram_limit();
         }
     }
 
@@ -234,13 +252,13 @@ impl Memtable {
     /// may need the replaced version.
     #[inline]
     pub(crate) fn publish(&self, key: &[u8], hash: u64, at: u64, keep: bool) -> Option<u64> {
-        self.publish_behind(key, hash, (at, keep), || Ok::<_, Infallible>(())).unwrap_or_else(|never| match never {})
+        self.publish_after(key, hash, (at, keep), || Ok::<_, Infallible>(())).unwrap_or_else(|never| match never {})
     }
 
     /// Like [`Self::publish`], after a call of `before`, which runs while the index's memory is
     /// fetched.
     #[inline]
-    fn publish_behind<E>(
+    fn publish_after<E>(
         &self,
         key: &[u8],
         hash: u64,
@@ -249,7 +267,7 @@ impl Memtable {
     ) -> Result<Option<u64>, E> {
         let records = Records(&self.pool);
         if keep && let Some(old) = self.tree.get(&records, key) {
-            lock(&self.older[Self::part_of(at)]).insert(at, old);
+            lock(&self.older[Self::older_map_of(at)]).insert(at, old);
             self.older_count.fetch_add(1, Ordering::Relaxed);
         }
         self.tree.insert_after(&records, (key, at), || {
@@ -269,8 +287,8 @@ impl Memtable {
         lock(&self.dead).clone()
     }
 
-    fn part_of(at: u64) -> usize {
-        (at >> 3) as usize % OLDER
+    fn older_map_of(at: u64) -> usize {
+        (at >> 3) as usize % OLDER_MAP_COUNT
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -296,7 +314,7 @@ impl Memtable {
         let fixed = size_of::<Self>() + size_of_val(&*self.tails);
         (fixed + self.keys.dram_bytes() + self.tree.dram_bytes()) as u64
             + self.older_count.load(Ordering::Relaxed) * OLDER_BYTES
-            + self.apart.dram_bytes()
+            + self.separation.dram_bytes()
     }
 
     /// Records that its tables are durable and in the manifest: the last holder frees its logs.
@@ -305,7 +323,7 @@ impl Memtable {
     }
 
     /// Overwrites its logs: a planted fault.
-    pub(crate) fn spoil(&self) {
+    pub(crate) fn overwrite_logs(&self) {
         for segment in self.segments.load().iter() {
             self.pool.zero(segment.at, segment.capacity as usize);
             self.pool.flush(segment.at, segment.capacity as usize);
@@ -326,5 +344,27 @@ impl Drop for Memtable {
                 self.pool.allocator().free_extent(&self.pool, segment.at);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::FluidOptions;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Regression: segments sized for a large memtable filled a small one at its first put. The
+    /// memtable was frozen and flushed empty.
+    #[test]
+    fn segments_are_short_compared_with_their_memtable() {
+        let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };
+        let sizes = Sizes::of(&long, 64 << 30);
+        for limit in [MIB, 16 * MIB, 1 << 30] {
+            let made = MemtableOptions::new(&sizes, 1, 0, 0, (limit, 1 << 30)).segment_bytes;
+            assert!(made <= limit / 4 && made >= (limit / 4).min(THREAD_SEGMENT_BYTES_MIN), "{made} of {limit}");
+        }
+        let usual = Sizes::of(&FluidOptions::default(), 64 << 30);
+        assert_eq!(MemtableOptions::new(&usual, 1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);
     }
 }

@@ -8,13 +8,13 @@ use crate::table::Reads;
 /// Maximum number of threads that flush and compact.
 pub(crate) const WORKERS_MAX: usize = 64;
 /// DRAM budget per worker, which builds a table.
-const BUDGET_WORKER: u64 = 1 << 20;
+const WORKER_BUDGET_BYTES: u64 = 1 << 20;
 /// Smallest value for which a pointer of 16 bytes is worthwhile.
 pub(crate) const THRESHOLD_MIN: u64 = 32;
 /// Default bytes of a data block.
-const BLOCK: u32 = 1 << 10;
+const BLOCK_BYTES_DEFAULT: u32 = 1 << 10;
 /// Default bytes of a data block in a compressed table: enough to make compression worthwhile.
-const BLOCK_COMPRESSED: u32 = 4 << 10;
+const COMPRESSED_BLOCK_BYTES_DEFAULT: u32 = 4 << 10;
 
 /// Whether reads verify checksums. A flush, a compaction and `verify` always do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,13 +137,13 @@ impl FluidOptions {
 
     /// Returns the options in effect: no more workers than the budget allows.
     pub(crate) fn within_budget(&self) -> Self {
-        let most = usize::try_from(self.dram_budget / BUDGET_WORKER).unwrap_or(WORKERS_MAX).max(1);
+        let most = usize::try_from(self.dram_budget / WORKER_BUDGET_BYTES).unwrap_or(WORKERS_MAX).max(1);
         Self { workers: self.workers.min(most), ..self.clone() }
     }
 
     /// Returns the bytes of a data block of a compressed table.
     pub(crate) fn compressed_block_bytes(&self) -> u32 {
-        if self.block_bytes == BLOCK { BLOCK_COMPRESSED } else { self.block_bytes }
+        if self.block_bytes == BLOCK_BYTES_DEFAULT { COMPRESSED_BLOCK_BYTES_DEFAULT } else { self.block_bytes }
     }
 
     /// Rejects values out of range.
@@ -162,13 +162,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_outside() {
         assert_eq!(check_declaration::<FluidOptions>(), Ok(()));
     }
 
     #[test]
     fn a_default_block_of_a_compressed_table_is_larger() {
         let options = FluidOptions::default();
-        assert_eq!((options.block_bytes, options.compressed_block_bytes()), (BLOCK, BLOCK_COMPRESSED));
+        assert_eq!(
+            (options.block_bytes, options.compressed_block_bytes()),
+            (BLOCK_BYTES_DEFAULT, COMPRESSED_BLOCK_BYTES_DEFAULT)
+        );
     }
 }

@@ -5,47 +5,28 @@
 //! their extents.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::Mutant;
 
 use crate::cursor::Pair;
-use crate::dram::Building;
-use crate::expired::NEVER;
+use crate::gauge::Building;
 use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
-use crate::separate::Expired;
+use crate::separator::Expired;
 use crate::table::{Item, ItemKind, TableBuilder, TableOptions, hash};
-use crate::tables::TableHandle;
+use crate::tables::{NEVER_STALE_MILLIS, TableHandle};
 use crate::value_log::Dead;
 use crate::value_log::record::Pointer;
 use crate::view::Known;
-
-/// Unique identities for tables.
-pub(crate) struct Identities(AtomicU64);
-
-impl Identities {
-    /// Starts above all identities ever used: in the state with these tables, and in this opening
-    /// of the pool.
-    pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>, opening: u64) -> Self {
-        // Each opening has its own block, whatever happened to the tables of earlier openings.
-        let last_block = tables.map(|table| table.identity >> 32).max().unwrap_or(0);
-        Self(AtomicU64::new((last_block + 1).max(opening) << 32))
-    }
-
-    fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
-    }
-}
 
 /// Tables that are written but not named yet: freed when dropped.
 struct Unnamed(Vec<Arc<TableHandle>>);
 
 impl Drop for Unnamed {
     fn drop(&mut self) {
-        self.0.iter().for_each(|table| table.set_gone());
+        self.0.iter().for_each(|table| table.set_removed());
     }
 }
 
@@ -53,7 +34,7 @@ pub(crate) struct Output<'a> {
     inner: &'a Inner,
     options: &'a TableOptions,
     /// Whether tables may be no longer than the pieces that the reserve holds.
-    alone: bool,
+    serial: bool,
     /// Bytes at which a table ends.
     table_bytes: usize,
     /// Keys at which a table must end, ascending; passed keys are removed.
@@ -67,7 +48,7 @@ pub(crate) struct Output<'a> {
     /// Large values of dropped items, and their bytes in the table that is being written.
     dead: Dead,
     expired: Expired,
-    pointed: u64,
+    pointer_bytes: u64,
     /// Whether an item in the table that is being written expires.
     expires: bool,
     _building: Building<'a>,
@@ -76,13 +57,13 @@ pub(crate) struct Output<'a> {
 impl<'a> Output<'a> {
     pub(crate) fn new(inner: &'a Inner, options: &'a TableOptions, cuts: &'a [Key], bottom: bool) -> Self {
         let done = Unnamed(Vec::new());
-        let alone = inner.migration.is_alone();
+        let serial = inner.migration.is_serial();
         let table_bytes = options.table_bytes;
         let building = Building::new(&inner.dram.built, table_bytes);
         Self {
             inner,
             options,
-            alone,
+            serial,
             table_bytes,
             cuts,
             builder: None,
@@ -91,7 +72,7 @@ impl<'a> Output<'a> {
             bottom,
             dead: Dead::default(),
             expired: Expired::default(),
-            pointed: 0,
+            pointer_bytes: 0,
             expires: false,
             _building: building,
         }
@@ -135,7 +116,7 @@ impl<'a> Output<'a> {
         if cut {
             self.end_table()?;
         }
-        if self.alone && self.builder.is_none() {
+        if self.serial && self.builder.is_none() {
             self.table_bytes = self.options.table_bytes.min(self.inner.reserve.longest_piece() as usize);
         }
         let (builder, _) = self.builder.get_or_insert_with(|| {
@@ -148,7 +129,7 @@ impl<'a> Output<'a> {
         builder.add(&item, hash(item.key));
         self.expires |= item.expiry.is_some();
         if let Known::Pointer(pointer, _) = pair.known {
-            self.pointed += u64::from(Pointer::decode(pointer).len);
+            self.pointer_bytes += u64::from(Pointer::decode(pointer).len);
         }
         Ok(())
     }
@@ -169,13 +150,13 @@ impl<'a> Output<'a> {
             identity,
             items: built.items.into(),
             tombstones: built.tombstones.into(),
-            pointer_bytes: std::mem::take(&mut self.pointed),
+            pointer_bytes: std::mem::take(&mut self.pointer_bytes),
             min: built.first_key.into(),
             max: built.last_key.into(),
         };
         let table = TableHandle::new((pool, &self.inner.dram.tables), Arc::new(descriptor), Some(built.meta));
         if !std::mem::take(&mut self.expires) {
-            table.stale_from.get_or_init(|| NEVER);
+            table.stale_from.get_or_init(|| NEVER_STALE_MILLIS);
         }
         self.done.0.push(Arc::new(table));
         Ok(())

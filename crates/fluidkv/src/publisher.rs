@@ -3,10 +3,10 @@
 //! Persist order of a change: the tables that it adds, **fence**, by their writer; its manifest
 //! record, **fence: the change has happened**; after a flush, the mark of the manifest's reach,
 //! **fence** (`layout.rs`); then the view; then the removed extents are freed. A new chain of
-//! extents replaces the old one when the records reach [`TIMES`] times the state, or 1.5 times
-//! where space is scarce. Its order: headers, **fence**; links and checkpoint, **fence**; the root
-//! word, **fence**; the old chain is freed. Each open does the same. If there is no space for the
-//! new chain, the old one goes on.
+//! extents replaces the old one when the records reach [`REWRITE_FACTOR`] times the state, or 1.5
+//! times where space is scarce. Its order: headers, **fence**; links and checkpoint, **fence**; the
+//! root word, **fence**; the old chain is freed. Each open does the same. If there is no space for
+//! the new chain, the old one goes on.
 //!
 //! Invariants
 //! 1. Changes are serial, under the publisher's lock. The lock is never held while waiting for
@@ -40,20 +40,20 @@ use crate::view::{Range, Ranges, View};
 
 /// The manifest is rewritten when its records reach this many times the bytes of its checkpoint,
 /// and at least `RECORDS_MIN`.
-const TIMES: u64 = 4;
+const REWRITE_FACTOR: u64 = 4;
 const RECORDS_MIN: u64 = 4 << 10;
 /// After ENOSPC, retry the rewrite once the records grew by another 1/8.
-const AGAIN_PART: u64 = 8;
+const RETRY_GROWTH_DIVISOR: u64 = 8;
 /// Where space is scarce, rewrite once the records exceed the checkpoint by another 1/2.
-const SCARCE_PART: u64 = 2;
+const SCARCE_GROWTH_DIVISOR: u64 = 2;
 /// Approximate cost of one more range in chunks, for the reserve of a full store.
-const SPLIT_COSTS: u64 = 4;
+const SPLIT_COST_CHUNKS: u64 = 4;
 /// Minimum chunks of each half of a range that is split although one more range does not fit.
-const SPLIT_CHUNKS: u64 = 8;
+const SPLIT_HALF_CHUNKS: u64 = 8;
 /// Chain headers need at most this share of the bytes that follow them.
-const HEADERS_PART: u64 = 8;
+const HEADERS_DIVISOR: u64 = 8;
 /// Shrinks the table of handles when it has this many slots per handle.
-const SPARSE: usize = 8;
+const SHRINK_SLOTS_FACTOR: usize = 8;
 
 /// Changes the store's shape. See the module.
 pub(crate) struct Publisher {
@@ -67,14 +67,14 @@ pub(crate) struct Publisher {
     /// Bytes of the chain's first checkpoint.
     checkpoint: u64,
     /// Bytes of the records at the last failure to fit a new chain; 0 if none failed.
-    no_room_at: u64,
+    failed_rewrite_at: u64,
     nonce: u64,
     /// Whether the chain is from an earlier open.
-    went_on: bool,
+    is_continued: bool,
     next_number: u64,
     next_range: u64,
     /// Replaced views that readers may still hold.
-    past: Vec<Weak<View>>,
+    past_views: Vec<Weak<View>>,
 }
 
 impl Publisher {
@@ -91,9 +91,9 @@ impl Publisher {
         hold: Arc<Hold>,
         nonce: u64,
     ) -> Result<Self> {
-        let mut this = Self::reading(reserve, state, handles, hold, nonce);
+        let mut this = Self::read_only(reserve, state, handles, hold, nonce);
         this.checkpoint(pool)?;
-        this.note_needs(pool);
+        this.update_reserve(pool);
         Ok(this)
     }
 
@@ -102,7 +102,7 @@ impl Publisher {
     ///
     /// # Errors
     /// Those of [`Self::new`]. [`Error::Full`] leaves everything unchanged.
-    pub(crate) fn going_on(
+    pub(crate) fn continued(
         pool: &Pool,
         reserve: &Arc<Reserve>,
         (state, old): (ManifestState, Read),
@@ -110,31 +110,31 @@ impl Publisher {
         hold: Arc<Hold>,
         nonce: u64,
     ) -> Result<Self> {
-        let mut this = Self::reading(reserve, state, handles, hold, nonce);
+        let mut this = Self::read_only(reserve, state, handles, hold, nonce);
         let is_kept = pool.mutant(Mutant::ManifestKept) || pool.mutant(Mutant::ManifestNotWiped);
         let full = || Error::Full { needed: 0, capacity: pool.options().capacity };
         let made = if is_kept && old.ends.is_some() { Err(full()) } else { this.checkpoint(pool) };
         match (made, old.ends) {
-            (Ok(()), _) => old.chain.give_back(pool),
+            (Ok(()), _) => old.chain.free_extents(pool),
             (Err(Error::Full { .. }), Some(ends)) => {
                 this.chain = old.chain;
-                this.chain.go_on(pool, ends.end)?;
-                (this.checkpoint, this.next_number, this.went_on) = (ends.checkpoint, ends.next_number, true);
+                this.chain.continue_at(pool, ends.end)?;
+                (this.checkpoint, this.next_number, this.is_continued) = (ends.checkpoint, ends.next_number, true);
             }
             (Err(error), _) => return Err(error),
         }
-        this.note_needs(pool);
+        this.update_reserve(pool);
         Ok(this)
     }
 
     /// Returns whether the manifest is still from an earlier open, its number of extents, and the
     /// bytes of its records.
     pub(crate) fn manifest(&self) -> (bool, u64, u64) {
-        (self.went_on, self.chain.extents().count() as u64, self.chain.end())
+        (self.is_continued, self.chain.extents().count() as u64, self.chain.end())
     }
 
     /// Like [`Self::new`], for a read-only store: nothing is written, and no change is allowed.
-    pub(crate) fn reading(
+    pub(crate) fn read_only(
         reserve: &Arc<Reserve>,
         state: ManifestState,
         handles: Vec<Arc<TableHandle>>,
@@ -151,12 +151,12 @@ impl Publisher {
             hold,
             chain: Chain::default(),
             checkpoint: 0,
-            no_room_at: 0,
+            failed_rewrite_at: 0,
             nonce,
-            went_on: false,
+            is_continued: false,
             next_number: 1,
             next_range,
-            past: Vec::new(),
+            past_views: Vec::new(),
         };
         this.ranges = this.state.ranges().iter().map(|range| this.range_of(range, Vec::new())).collect();
         this
@@ -191,7 +191,7 @@ impl Publisher {
             runs: range.runs.iter().map(handles).collect(),
             stable: handles(&range.stable),
             cuts,
-            crowd: OnceLock::new(),
+            small_tables: OnceLock::new(),
         })
     }
 
@@ -205,7 +205,7 @@ impl Publisher {
     pub(crate) fn apply(&mut self, pool: &Pool, edit: &Edit, fresh: Vec<Arc<TableHandle>>) -> Result<()> {
         // A state that is ahead of the manifest would refuse correct changes.
         pool.check()?;
-        self.make_room(pool, encode(edit, 0, 0).len() as u64)?;
+        self.ensure_space(pool, encode(edit, 0, 0).len() as u64)?;
         self.state
             .apply(edit)
             .map_err(|refused| Error::corrupt("manifest", format!("a change is refused: {refused}")))?;
@@ -222,8 +222,8 @@ impl Publisher {
             self.mark_reach(pool)?;
         }
         self.handles.extend(fresh.into_iter().map(|table| (table.descriptor.identity, table)));
-        self.take_in(edit);
-        self.note_needs(pool);
+        self.update_ranges(edit);
+        self.update_reserve(pool);
         Ok(())
     }
 
@@ -243,9 +243,9 @@ impl Publisher {
     }
 
     /// Reports to the reserve the space that a compaction and the next checkpoint may need.
-    fn note_needs(&self, pool: &Pool) {
+    fn update_reserve(&self, pool: &Pool) {
         let chunk = u64::from(pool.options().chunk_bytes);
-        let largest = self.ranges.iter().map(|range| range.taken(chunk)).max();
+        let largest = self.ranges.iter().map(|range| range.bytes_with_chunks(chunk)).max();
         self.reserve.note_ranges(pool, largest.unwrap_or(0), self.ranges.len());
         // Records hold keys, which may be long. The next record is of a flush or of a compaction:
         // one table in each range, or as many as one range has.
@@ -254,7 +254,7 @@ impl Publisher {
         let whole = self.checkpoint_bytes();
         let each = whole / self.handles.len().max(1) as u64;
         let record = (each * self.ranges.len().max(most) as u64).min(whole);
-        let with_headers = |bytes: u64| bytes + bytes / HEADERS_PART;
+        let with_headers = |bytes: u64| bytes + bytes / HEADERS_DIVISOR;
         if !self.reserve.can_grow(pool, 0) {
             self.reserve.note_value_bytes(self.state.values().values().map(|used| used.bytes).sum());
         }
@@ -288,17 +288,17 @@ impl Publisher {
     }
 
     /// Updates handles and ranges to the state after an edit.
-    fn take_in(&mut self, edit: &Edit) {
+    fn update_ranges(&mut self, edit: &Edit) {
         if matches!(edit, Edit::Values { .. }) {
             return;
         }
         if let Edit::Compaction { removed, .. } = edit {
             for identity in removed {
                 if let Some(table) = self.handles.remove(identity) {
-                    table.set_gone();
+                    table.set_removed();
                 }
             }
-            if self.handles.capacity() > SPARSE * self.handles.len() {
+            if self.handles.capacity() > SHRINK_SLOTS_FACTOR * self.handles.len() {
                 self.handles.shrink_to(2 * self.handles.len());
             }
         }
@@ -329,23 +329,23 @@ impl Publisher {
 
     /// Returns the largest range, with a cut, if a split in halves reduces the required free space.
     /// The halves must also stay separate where ranges of more than `full` bytes are split.
-    pub(crate) fn halves_of_largest(&self, pool: &Pool, full: u64) -> Option<(u64, Key)> {
+    pub(crate) fn plan_halving(&self, pool: &Pool, full: u64) -> Option<(u64, Key)> {
         let chunk = u64::from(pool.options().chunk_bytes);
-        let range = self.ranges.iter().max_by_key(|range| range.taken(chunk))?;
+        let range = self.ranges.iter().max_by_key(|range| range.bytes_with_chunks(chunk))?;
         if range.bytes() < full / 2 {
             return None;
         }
         // Ranges of about that size come next: each costs what a flush needs for one more range.
-        let (largest, half) = (range.taken(chunk), range.taken(chunk) / 2);
-        let large = self.ranges.iter().filter(|range| range.taken(chunk) > half).count() as u64;
-        if large * SPLIT_COSTS * chunk >= half {
+        let (largest, half) = (range.bytes_with_chunks(chunk), range.bytes_with_chunks(chunk) / 2);
+        let large = self.ranges.iter().filter(|range| range.bytes_with_chunks(chunk) > half).count() as u64;
+        if large * SPLIT_COST_CHUNKS * chunk >= half {
             return None;
         }
         let (mut below, mut best) = (0, None::<(u64, &Key)>);
         for table in &range.stable.tables {
-            let apart = largest.abs_diff(2 * below);
-            if below > 0 && best.is_none_or(|(least, _)| apart < least) {
-                best = Some((apart, &table.descriptor.min));
+            let difference = largest.abs_diff(2 * below);
+            if below > 0 && best.is_none_or(|(least, _)| difference < least) {
+                best = Some((difference, &table.descriptor.min));
             }
             below += table.descriptor.bytes;
         }
@@ -353,7 +353,7 @@ impl Publisher {
     }
 
     /// Returns the ranges that are to be split.
-    pub(crate) fn to_split(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn ranges_to_split(&self) -> impl Iterator<Item = u64> {
         self.ranges.iter().filter(|range| !range.cuts.is_empty()).map(|range| range.id)
     }
 
@@ -386,24 +386,26 @@ impl Publisher {
 
     /// Returns a range of `held` that can be split at its first cut, and the cuts after it.
     fn next_split(&self, pool: &Pool, held: &[u64]) -> Option<(u64, Key, Vec<Key>)> {
-        let room = self.reserve.has_room_for_a_range(pool);
+        let room = self.reserve.has_space_for_range(pool);
         self.ranges.iter().filter(|range| held.contains(&range.id)).find_map(|range| {
             let (first, rest) = range.cuts.split_first()?;
             let crosses =
                 |table: &Arc<TableHandle>| *table.descriptor.min < **first && *table.descriptor.max >= **first;
             let whole = !range.sorted().flat_map(|sorted| &sorted.tables).any(crosses);
-            (whole && (room || self.needs_less(pool, range, first))).then(|| (range.id, first.clone(), rest.to_vec()))
+            (whole && (room || self.reduces_needed_space(pool, range, first)))
+                .then(|| (range.id, first.clone(), rest.to_vec()))
         })
     }
 
     /// Returns whether a split of this range there reduces the required free space. The range must
     /// be the largest, and both parts must exceed the cost of a range by itself. Waiting for space
     /// would let the range grow, and with it the required free space.
-    fn needs_less(&self, pool: &Pool, range: &Range, at: &Key) -> bool {
+    fn reduces_needed_space(&self, pool: &Pool, range: &Range, at: &Key) -> bool {
         let chunk = u64::from(pool.options().chunk_bytes);
         let tables = range.sorted().flat_map(|sorted| &sorted.tables);
         let below: u64 = tables.filter(|table| table.descriptor.min < *at).map(|table| table.descriptor.bytes).sum();
-        range.taken(chunk) == self.reserve.largest_range() && below.min(range.bytes() - below) >= SPLIT_CHUNKS * chunk
+        range.bytes_with_chunks(chunk) == self.reserve.largest_range()
+            && below.min(range.bytes() - below) >= SPLIT_HALF_CHUNKS * chunk
     }
 
     /// Joins a range with the next one if both are small enough for [`Range::may_join`]. Returns
@@ -423,24 +425,26 @@ impl Publisher {
 
     /// Ensures space in the manifest for a record of this length, with a new chain if the current
     /// one is long.
-    fn make_room(&mut self, pool: &Pool, len: u64) -> Result<()> {
+    fn ensure_space(&mut self, pool: &Pool, len: u64) -> Result<()> {
         let most = if self.reserve.can_grow(pool, 0) {
-            self.checkpoint * TIMES
+            self.checkpoint * REWRITE_FACTOR
         } else {
-            self.checkpoint + self.checkpoint / SCARCE_PART
+            self.checkpoint + self.checkpoint / SCARCE_GROWTH_DIVISOR
         };
-        if self.chain.end() + len > most.max(RECORDS_MIN).max(self.no_room_at + self.no_room_at / AGAIN_PART) {
+        if self.chain.end() + len
+            > most.max(RECORDS_MIN).max(self.failed_rewrite_at + self.failed_rewrite_at / RETRY_GROWTH_DIVISOR)
+        {
             match self.checkpoint(pool) {
                 Ok(()) => {}
                 // The current chain may still have space.
-                Err(Error::Full { .. }) => self.no_room_at = self.chain.end(),
+                Err(Error::Full { .. }) => self.failed_rewrite_at = self.chain.end(),
                 Err(other) => return Err(other),
             }
         }
-        match self.chain.make_room(pool, &self.reserve, len) {
+        match self.chain.ensure_space(pool, &self.reserve, len) {
             Err(Error::Full { .. }) => {
                 self.checkpoint(pool)?;
-                self.chain.make_room(pool, &self.reserve, len)
+                self.chain.ensure_space(pool, &self.reserve, len)
             }
             other => other,
         }
@@ -451,13 +455,13 @@ impl Publisher {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub(crate) fn shorten(&mut self, pool: &Pool) -> Result<()> {
+    pub(crate) fn rewrite_if_long(&mut self, pool: &Pool) -> Result<()> {
         let bytes = self.checkpoint_bytes();
-        if self.chain.end() < bytes + bytes / SCARCE_PART + RECORDS_MIN {
+        if self.chain.end() < bytes + bytes / SCARCE_GROWTH_DIVISOR + RECORDS_MIN {
             return Ok(());
         }
         match self.checkpoint(pool) {
-            Ok(()) => self.note_needs(pool),
+            Ok(()) => self.update_reserve(pool),
             Err(Error::Full { .. }) => {}
             Err(other) => return Err(other),
         }
@@ -470,7 +474,7 @@ impl Publisher {
         let bytes = encode_checkpoint(&self.state, nonce, self.next_number);
         assert_eq!(bytes.len() as u64, self.checkpoint_bytes(), "what was to be free for it");
         let mut chain = Chain::new(nonce);
-        chain.make_room(pool, &self.reserve, bytes.len() as u64)?;
+        chain.ensure_space(pool, &self.reserve, bytes.len() as u64)?;
         if pool.mutant(Mutant::RootEarly) {
             publish_manifest(pool, chain.first());
             pool.fence();
@@ -479,8 +483,9 @@ impl Publisher {
         publish_manifest(pool, chain.first());
         pool.fence();
         pool.check()?;
-        std::mem::replace(&mut self.chain, chain).give_back(pool);
-        (self.nonce, self.checkpoint, self.went_on, self.no_room_at) = (nonce, bytes.len() as u64, false, 0);
+        std::mem::replace(&mut self.chain, chain).free_extents(pool);
+        (self.nonce, self.checkpoint, self.is_continued, self.failed_rewrite_at) =
+            (nonce, bytes.len() as u64, false, 0);
         self.next_number += 1;
         Ok(())
     }
@@ -488,8 +493,8 @@ impl Publisher {
     /// Returns the replaced views that readers still hold. Extents that only these views name are
     /// not free yet.
     pub(crate) fn past_views(&mut self) -> Vec<Weak<View>> {
-        self.past.retain(|view| view.strong_count() > 0);
-        self.past.clone()
+        self.past_views.retain(|view| view.strong_count() > 0);
+        self.past_views.clone()
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
@@ -507,6 +512,6 @@ pub(crate) fn publish(
 ) {
     let hold = Arc::clone(&publisher.hold);
     let old = view.swap(Arc::new(View { active, frozen, ranges: publisher.ranges(), hold }));
-    publisher.past.retain(|view| view.strong_count() > 0);
-    publisher.past.push(Arc::downgrade(&old));
+    publisher.past_views.retain(|view| view.strong_count() > 0);
+    publisher.past_views.push(Arc::downgrade(&old));
 }

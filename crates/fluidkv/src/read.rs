@@ -7,25 +7,26 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Event, Expiry, FoundBy, Result};
 
-use crate::inner::{Counts, Inner};
+use crate::counts::Counts;
+use crate::inner::Inner;
 use crate::table::{Block, Reads, Slot, Table, hash};
-use crate::tables::How;
+use crate::tables::LookupOptions;
 use crate::view::{Known, View};
 
 /// About one lookup in this many is counted.
-const SAMPLE: u64 = 64;
+const SAMPLE_INTERVAL: u64 = 64;
 /// 2^64 divided by the golden ratio, odd.
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+const GOLDEN_RATIO_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Added to the moving share of absent keys for an absent key. A sixteenth of the share decays with
 /// each sample, so 16 units are 100 percent.
-const ABSENT_UNIT: u32 = 4096;
+const ABSENT_SAMPLE_RATIO: u32 = 4096;
 /// Share above which filters of stable tables are used: one lookup in sixteen.
-const ABSENT_LEAST: u32 = ABSENT_UNIT;
+const ABSENT_RATIO_MIN: u32 = ABSENT_SAMPLE_RATIO;
 /// Number of keys that are looked up together.
-const GROUP: usize = 16;
+const GROUP_KEYS: usize = 16;
 
 /// A stable table and its only block that may have a key.
-type Ahead<'v> = Option<(Table<'v, 'v>, Block)>;
+type Located<'v> = Option<(Table<'v, 'v>, Block)>;
 
 #[inline]
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
@@ -34,17 +35,17 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 const _: () = assert!(KEY_MIN == 1 && KEY_MAX <= 1 << 16);
 
-/// Returns whether the current lookup of this thread is counted. The sample is one in [`SAMPLE`],
-/// whatever the key: a hot key counts as often as it is read. Multiples of an irrational number are
-/// evenly spread, and so are every second, third and n-th of them. Lookups that alternate are
-/// therefore counted alike.
+/// Returns whether the current lookup of this thread is counted. The sample is one in
+/// [`SAMPLE_INTERVAL`], whatever the key: a hot key counts as often as it is read. Multiples of an
+/// irrational number are evenly spread, and so are every second, third and n-th of them. Lookups
+/// that alternate are therefore counted alike.
 #[inline]
 fn is_sampled() -> bool {
-    thread_local!(static TURN: Cell<u64> = const { Cell::new(0) });
-    TURN.with(|turn| {
-        let next = turn.get().wrapping_add(GOLDEN);
-        turn.set(next);
-        next < u64::MAX / SAMPLE
+    thread_local!(static SAMPLER: Cell<u64> = const { Cell::new(0) });
+    SAMPLER.with(|state| {
+        let next = state.get().wrapping_add(GOLDEN_RATIO_MULTIPLIER);
+        state.set(next);
+        next < u64::MAX / SAMPLE_INTERVAL
     })
 }
 
@@ -63,7 +64,7 @@ impl Inner {
         if self.batches.load(Ordering::SeqCst) > 0 {
             self.wait_for_batch(hash);
         }
-        view.find(key, hash, u64::MAX, self.how(), slot)
+        view.find(key, hash, u64::MAX, self.lookup_options(), slot)
     }
 
     /// Passes on the result of a lookup, and counts a sample of the lookups.
@@ -87,21 +88,21 @@ impl Inner {
     /// Returns how tables are read now. Filters of stable tables are used only if enough of the
     /// recent keys were absent.
     #[inline]
-    pub(crate) fn how(&self) -> How {
-        How { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_LEAST }
+    pub(crate) fn lookup_options(&self) -> LookupOptions {
+        LookupOptions { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_RATIO_MIN }
     }
 
     /// Adds a lookup to the share of absent keys.
     #[cold]
     fn note_found(&self, found: bool) {
         let before = self.absent.load(Ordering::Relaxed);
-        Counts::add(&self.counts.reads, SAMPLE);
-        self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_UNIT }, Ordering::Relaxed);
+        Counts::add(&self.counts.reads, SAMPLE_INTERVAL);
+        self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_SAMPLE_RATIO }, Ordering::Relaxed);
     }
 
     /// Returns the share of absent keys in recent lookups, in thousandths.
     pub(crate) fn absent_per_mille(&self) -> u64 {
-        u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_UNIT)
+        u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_SAMPLE_RATIO)
     }
 
     /// Calls `with` for the live value of a key.
@@ -151,7 +152,7 @@ impl Inner {
         let _guard = self.enter()?;
         let view = self.view.load();
         let mut damage = Ok(());
-        let how = How { reads: self.reads, filtered: true };
+        let how = LookupOptions { reads: self.reads, filtered: true };
         view.ranges.find_each(keys, how, Reads::Trusted, &mut |place, known| match known {
             Ok(known) if known.is_live() => {
                 if let Known::Value(found, _) = known {
@@ -197,7 +198,7 @@ impl Inner {
     #[cold]
     pub(crate) fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what, .. } = error {
-            self.tell(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
+            self.report(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }
     }
 
@@ -235,17 +236,17 @@ impl Inner {
 
     fn get_each(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         let _guard = self.enter()?;
-        for (number, group) in keys.chunks(GROUP).enumerate() {
+        for (number, group) in keys.chunks(GROUP_KEYS).enumerate() {
             // Read before the lookups: a batch that is half published may be missing from their
             // results, and be complete before the key's result is used.
             let whole = self.batches.load(Ordering::SeqCst) == 0;
             let view = self.view.load();
-            let mut hashes = [0; GROUP];
+            let mut hashes = [0; GROUP_KEYS];
             group.iter().zip(&mut hashes).for_each(|(key, place)| *place = hash(key));
-            let ahead = self.look_ahead(&view, group, &hashes);
+            let located = self.locate_all(&view, group, &hashes);
             for (at, key) in group.iter().enumerate() {
                 let slot = Slot::new();
-                let known = match ahead[at] {
+                let known = match located[at] {
                     Some((table, block)) if whole => {
                         let item = table.get_in(&block, key, hashes[at], self.reads, &slot);
                         item.map(|item| self.sampled(item.map(|item| Known::of_item(&item))))
@@ -253,7 +254,7 @@ impl Inner {
                     _ => self.known(&view, key, hashes[at], &slot),
                 };
                 let live = known.and_then(|known| known.map_or(Ok(None), |known| self.value_of(key, known)))?;
-                each(number * GROUP + at, live.map(|(value, _)| value));
+                each(number * GROUP_KEYS + at, live.map(|(value, _)| value));
             }
         }
         Ok(())
@@ -262,26 +263,26 @@ impl Inner {
     /// Prefetches the bytes that gets of these keys will read: first the indexes, then the items.
     /// Returns the place of each key that only a stable table can have and that is unlikely to be
     /// absent.
-    fn look_ahead<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP]) -> [Ahead<'v>; GROUP] {
+    fn locate_all<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP_KEYS]) -> [Located<'v>; GROUP_KEYS] {
         if !view.active.is_empty() {
             view.active.tree.prefetch_batch(keys.iter().copied());
         }
-        let how = self.how();
-        let mut tables = [None; GROUP];
+        let how = self.lookup_options();
+        let mut tables = [None; GROUP_KEYS];
         for ((key, hash), table) in keys.iter().zip(hashes).zip(&mut tables) {
             let range = &view.ranges.list[view.ranges.index_of(key)];
             range.runs.iter().filter_map(|run| run.find(key)).for_each(|table| table.prefetch_filter(*hash));
             *table = range.stable.find(key).map(|table| (table, range.runs.is_empty() && !how.filtered));
             table.iter().for_each(|(table, _)| table.prefetch_index(key));
         }
-        let mut ahead = [None; GROUP];
-        for (((key, hash), table), place) in keys.iter().zip(hashes).zip(tables).zip(&mut ahead) {
+        let mut located = [None; GROUP_KEYS];
+        for (((key, hash), table), place) in keys.iter().zip(hashes).zip(tables).zip(&mut located) {
             if let Some((table, alone)) = table {
                 let found = table.locate_ahead(key);
                 *place = found.filter(|_| alone && view.memtables().all(|memtable| !memtable.may_have(*hash)));
             }
         }
-        ahead
+        located
     }
 }
 
@@ -297,7 +298,7 @@ mod tests {
     /// A batch is being published while a `multi_get` looks ahead, and is complete when it reaches
     /// a key of the batch. Another reader may have seen the batch before this call began.
     #[test]
-    fn what_was_looked_up_ahead_while_a_batch_was_half_published_is_not_believed() {
+    fn lookups_ahead_of_a_half_published_batch_are_not_used() {
         let scratch = Scratch::new();
         let pool = PoolOptions { capacity: 16 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
         let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };

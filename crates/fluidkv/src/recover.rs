@@ -33,32 +33,29 @@ use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::{ExtentKind, Mutant, NvPtr, Pool};
 
-use crate::dram::Gauge;
 use crate::entry::batch::Record;
 use crate::entry::{Entry, Payload};
-use crate::inner::{Sizes, lock};
+use crate::gauge::Gauge;
 use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
-use crate::locks::Order;
+use crate::locks::{Order, lock};
 use crate::manifest::chain::{Chain, Ends, Read};
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
-use crate::memtable::{Memtable, Records, Written};
+use crate::memtable::{Memtable, MemtableOptions, Records, Written};
 use crate::segment::{
-    Mode, SEGMENT_HEADER, SPARE, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
+    Mode, SEGMENT_HEADER_BYTES, SPARE_BYTES, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
 };
+use crate::sizes::Sizes;
 use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
 use crate::value_log::segment::ValueSegment;
-use crate::value_log::{self, Dead};
+use crate::value_log::{self, Dead, PointerEnds};
 
 mod reach;
 mod salvage;
 #[cfg(test)]
 mod tests;
-
-/// How far pointers in the logs reach into each segment of the value log.
-pub(crate) type Reach = BTreeMap<u32, u64>;
 
 /// The progress and result of the recovery.
 #[derive(Default)]
@@ -68,7 +65,7 @@ pub(crate) struct Recovery {
     pub(crate) left_out: AtomicU64,
     pub(crate) took: Mutex<Duration>,
     /// Log ends that may be damage.
-    pub(crate) unsure_ends: Mutex<Vec<Error>>,
+    pub(crate) unverified_ends: Mutex<Vec<Error>>,
     /// Whether a salvage dropped log records. Any other open would have failed.
     pub(crate) is_lossy: AtomicBool,
 }
@@ -111,7 +108,7 @@ pub(crate) struct Found {
     pub(crate) manifest: Read,
 }
 
-pub(crate) struct How {
+pub(crate) struct RecoveryOptions {
     pub(crate) clean: bool,
     pub(crate) settled: bool,
     pub(crate) salvage: bool,
@@ -128,18 +125,18 @@ pub(crate) struct How {
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Poisoned`].
-pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<Found> {
+pub(crate) fn read(pool: &Arc<Pool>, how: &RecoveryOptions, recovery: &Recovery) -> Result<Found> {
     let mut damage = Vec::new();
     let (manifest, mut state, mut read_only) = match read_manifest(pool, how, &mut damage) {
         Ok((manifest, state)) => (manifest, state, None),
         Err(error @ Error::Corrupt { .. }) if how.salvage => {
-            let kept = salvage::keep(pool, &error)?;
+            let kept = salvage::salvage_state(pool, &error)?;
             recovery.corrupt.fetch_add(kept.corrupt, Ordering::Relaxed);
             recovery.left_out.fetch_add(kept.items, Ordering::Relaxed);
             damage.push(kept.damage);
             (Read::default(), kept.state, Some(format!("its manifest is damaged: {EXPORT}")))
         }
-        Err(error) => return Err(advised(error)),
+        Err(error) => return Err(with_advice(error)),
     };
     let descriptors: Vec<_> = state.ranges().iter().flat_map(|range| range.tables().cloned()).collect();
     let handles = descriptors.iter().map(|descriptor| {
@@ -153,20 +150,20 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
     let log_counts = if is_counted { layout::log_counts(pool) } else { BTreeMap::new() };
     let segments = find_segments(pool, (state.flushed_generation(), &log_counts), how, (recovery, &mut damage))?;
     if read_only.is_none() {
-        read_only = settle_extents(pool, &manifest.chain, &state, &segments, how, &mut damage)?;
+        read_only = reconcile_extents(pool, &manifest.chain, &state, &segments, how, &mut damage)?;
     }
     let generation = segments.iter().map(|segment| segment.header.generation).max();
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
     let order = Order::new(state.last_sequence());
     let values = value_log::recover::open(pool, &mut state, how.settled)?;
-    let reach = Mutex::new(BTreeMap::new());
-    let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &reach)?;
+    let pointer_ends = Mutex::new(BTreeMap::new());
+    let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &pointer_ends)?;
     if is_counted && !how.salvage {
         reach::restore_log_counts(pool, &log_counts, &segments);
     }
-    let reach = reach.into_inner().unwrap_or_else(PoisonError::into_inner);
-    damage.extend(value_log::recover::check(pool, &values, &reach));
-    damage.append(&mut lock(&recovery.unsure_ends));
+    let pointer_ends = pointer_ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+    damage.extend(value_log::recover::check(pool, &values, &pointer_ends));
+    damage.append(&mut lock(&recovery.unverified_ends));
     recovery.corrupt.fetch_add(damage.len() as u64 + pool.damage_at_open(), Ordering::Relaxed);
     if how.salvage && recovery.is_lossy.load(Ordering::Relaxed) {
         pool.mark_damaged()?;
@@ -178,7 +175,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &How, recovery: &Recovery) -> Result<F
 pub(crate) const EXPORT: &str = "it was opened to be read; export it and import that into a new one";
 
 /// Adds advice to an error that rejects the store.
-fn advised(error: Error) -> Error {
+fn with_advice(error: Error) -> Error {
     match error {
         Error::Corrupt { place, what, .. } => Error::corrupt(place, format!("{what}: {ADVICE}")),
         other => other,
@@ -188,7 +185,7 @@ fn advised(error: Error) -> Error {
 /// Advice if a part of the store's shape is lost.
 const ADVICE: &str = "restore the store from a copy, or open it with salvage and export what is left (`Builder::salvage(true)`, `Db::for_each`)";
 
-fn read_manifest(pool: &Pool, how: &How, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
+fn read_manifest(pool: &Pool, how: &RecoveryOptions, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;
     let replayed = replay(&records, chain.nonce())?;
     let (end, next_number) = (replayed.end as u64, replayed.next_number);
@@ -220,7 +217,7 @@ struct Segment {
 fn find_segments(
     pool: &Pool,
     (flushed, log_counts): (u64, &BTreeMap<u64, u64>),
-    how: &How,
+    how: &RecoveryOptions,
     (recovery, damage): (&Recovery, &mut Vec<Error>),
 ) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
@@ -250,7 +247,7 @@ fn find_segments(
     let found = reach::count_segments(&segments);
     for answer in [reach::check_generations(flushed, &segments), reach::check_log_counts(log_counts, flushed, &found)] {
         match answer {
-            Err(error) if !how.salvage => return Err(advised(error)),
+            Err(error) if !how.salvage => return Err(with_advice(error)),
             Err(error) => {
                 damage.push(error);
                 recovery.is_lossy.store(true, Ordering::Relaxed);
@@ -286,12 +283,12 @@ fn find_segments(
 ///
 /// # Errors
 /// [`Error::Corrupt`] for missing extents, except in salvage.
-fn settle_extents(
+fn reconcile_extents(
     pool: &Pool,
     manifest: &Chain,
     state: &ManifestState,
     segments: &[Segment],
-    how: &How,
+    how: &RecoveryOptions,
     damage: &mut Vec<Error>,
 ) -> Result<Option<String>> {
     let tables = state.ranges().iter().flat_map(|range| range.tables());
@@ -315,7 +312,7 @@ fn settle_extents(
     }
     if !lost.is_empty() {
         if !how.salvage {
-            return Err(advised(lost.swap_remove(0)));
+            return Err(with_advice(lost.swap_remove(0)));
         }
         damage.append(&mut lost);
         return Ok(Some(format!("the extent table is damaged: {EXPORT}")));
@@ -349,10 +346,10 @@ fn replay_segments(
     pool: &Arc<Pool>,
     segments: &[Segment],
     generation: u64,
-    how: &How,
+    how: &RecoveryOptions,
     order: &Order,
     recovery: &Recovery,
-    reach: &Mutex<Reach>,
+    pointer_ends: &Mutex<PointerEnds>,
 ) -> Result<Option<Arc<Memtable>>> {
     if segments.is_empty() {
         return Ok(None);
@@ -362,10 +359,19 @@ fn replay_segments(
         .map(|segment| Written { at: segment.at, capacity: segment.header.capacity, frame: segment.header.frame })
         .collect();
     written.sort_unstable_by_key(|segment| segment.at.raw());
-    let make = how.sizes.make(generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
-    let memtable = Memtable::replayed(pool, &make, written.clone());
-    let job =
-        Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };
+    let options =
+        MemtableOptions::new(&how.sizes, generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
+    let memtable = Memtable::replayed(pool, &options, written.clone());
+    let job = Replay {
+        pool,
+        memtable: &memtable,
+        written: &written,
+        how,
+        order,
+        recovery,
+        pointer_ends,
+        next: AtomicUsize::new(0),
+    };
     let threads = how.threads.clamp(1, segments.len());
     let outcome = std::thread::scope(|scope| {
         let others = start_helpers(scope, "lodestore-fluid-replay", threads - 1, || job.work(segments));
@@ -379,18 +385,18 @@ fn replay_segments(
 }
 
 /// A replay, shared by its threads.
-struct Job<'a> {
+struct Replay<'a> {
     pool: &'a Pool,
     memtable: &'a Memtable,
     written: &'a [Written],
-    how: &'a How,
+    how: &'a RecoveryOptions,
     order: &'a Order,
     recovery: &'a Recovery,
-    reach: &'a Mutex<Reach>,
+    pointer_ends: &'a Mutex<PointerEnds>,
     next: AtomicUsize,
 }
 
-impl Job<'_> {
+impl Replay<'_> {
     fn work(&self, segments: &[Segment]) -> Result<()> {
         while let Some(segment) = segments.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             self.segment(segment)?;
@@ -414,24 +420,24 @@ impl Job<'_> {
                 Error::corrupt(place, format!("{}: open it with salvage to keep the rest", damage.what))
             })?;
             match record {
-                Record::One(entry) => self.take(segment, at, &entry, entry.sequence(base))?,
+                Record::One(entry) => self.replay_entry(segment, at, &entry, entry.sequence(base))?,
                 Record::Batch(batch) => {
                     for (at, entry) in batch.members() {
-                        self.take(segment, at, &entry, entry.sequence(base))?;
+                        self.replay_entry(segment, at, &entry, entry.sequence(base))?;
                     }
                 }
             }
         }
         if let Some(outcome) = reader.outcome() {
             if !outcome.searched && segment.known_end == 0 {
-                self.note_unsure_end(segment, outcome.end);
+                self.note_unverified_end(segment, outcome.end);
             }
-            self.recovery.corrupt.fetch_add(outcome.lost_places, Ordering::Relaxed);
-            self.recovery.left_out.fetch_add(outcome.lost_places, Ordering::Relaxed);
-            self.recovery.is_lossy.fetch_or(outcome.lost_places > 0, Ordering::Relaxed);
+            self.recovery.corrupt.fetch_add(outcome.lost_ranges, Ordering::Relaxed);
+            self.recovery.left_out.fetch_add(outcome.lost_ranges, Ordering::Relaxed);
+            self.recovery.is_lossy.fetch_or(outcome.lost_ranges > 0, Ordering::Relaxed);
             if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
                 self.pool.flush(segment.at, outcome.end as usize);
-                self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE);
+                self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE_BYTES);
                 self.pool.fence();
                 self.pool.check()?;
             }
@@ -446,7 +452,7 @@ impl Job<'_> {
     /// Stores the end mark and the end hint of a segment whose records are durable: a power failure
     /// may have lost them. Later damage of the last record is then reported.
     fn mark_recovered_end(&self, segment: &Segment, end: u64) {
-        if end <= SEGMENT_HEADER as u64 {
+        if end <= SEGMENT_HEADER_BYTES as u64 {
             return;
         }
         let mark = end_mark(segment.header.frame, end);
@@ -461,25 +467,25 @@ impl Job<'_> {
     }
 
     /// Records that the last segment of a log may end early because of damage.
-    fn note_unsure_end(&self, segment: &Segment, end: u64) {
+    fn note_unverified_end(&self, segment: &Segment, end: u64) {
         let place = format!("log segment at {:?}, byte {end}", segment.at);
         let what = "whether the log ends there, or is damaged, cannot be told: too much behind it looks like long records. \
                     Compare what was written last with its source";
-        lock(&self.recovery.unsure_ends).push(Error::corrupt(place, what));
+        lock(&self.recovery.unverified_ends).push(Error::corrupt(place, what));
     }
 
     /// Adds an entry, unless a newer one of its key is present.
-    fn take(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64) -> Result<()> {
+    fn replay_entry(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64) -> Result<()> {
         let key = entry.key();
         if let Payload::Pointer(pointer) = entry.payload() {
             let pointer = Pointer::decode(pointer);
             let end = pointer.offset() + pointer.record_len(key.len());
-            let mut reach = lock(self.reach);
-            let most = reach.entry(pointer.id).or_default();
+            let mut pointer_ends = lock(self.pointer_ends);
+            let most = pointer_ends.entry(pointer.id).or_default();
             *most = end.max(*most);
         }
         let _stripe = self.order.lock(hash(key));
-        self.order.raise(number);
+        self.order.raise_last(number);
         if let Some(there) = self.memtable.tree.get(&Records(self.pool), key)
             && self.number_of(there)? > number
             && !self.pool.mutant(Mutant::ReplayIgnoresNumbers)

@@ -22,11 +22,11 @@ use crate::entry::{Op, Payload};
 use crate::inner::Inner;
 use crate::read::check_key;
 use crate::table::{Slot, hash};
-use crate::tables::How;
+use crate::tables::LookupOptions;
 use crate::view::{Known, Ranges, View};
 
 /// Maximum number of keys of a record, and bytes of log at which no more keys are added.
-const TOGETHER: (usize, usize) = (256, 64 << 10);
+const REPLACED_TOGETHER_MAX: (usize, usize) = (256, 64 << 10);
 
 /// A stored value that replaces another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +46,10 @@ impl<'a> Replace<'a> {
 }
 
 /// Returns how many of these go into one record: no key twice.
-fn together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize {
+fn count_together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize {
     let (mut keys, mut bytes) = (HashSet::new(), 0);
     for replace in moves {
-        if keys.len() == TOGETHER.0 || bytes >= TOGETHER.1 || !keys.insert(replace.key) {
+        if keys.len() == REPLACED_TOGETHER_MAX.0 || bytes >= REPLACED_TOGETHER_MAX.1 || !keys.insert(replace.key) {
             break;
         }
         bytes += len(replace);
@@ -59,31 +59,31 @@ fn together(moves: &[Replace<'_>], len: impl Fn(&Replace<'_>) -> usize) -> usize
 
 /// The versions of keys in the tables, looked up before their stripes are locked: no writer then
 /// waits for lookups in many tables.
-struct Ahead {
+struct Prelookup {
     ranges: Arc<Ranges>,
     /// For each move, whether the newest version in the tables equals the old bytes, and its
     /// expiry; `None` if only a lookup can decide.
-    seen: Vec<Option<Seen>>,
+    seen: Vec<Option<TableVersion>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Seen {
+enum TableVersion {
     Same(Option<u64>),
     Other,
 }
 
-impl Ahead {
+impl Prelookup {
     /// Looks up these keys in the tables of a view.
-    fn look(view: &View, how: How, moves: &[Replace<'_>]) -> Self {
+    fn look_up(view: &View, how: LookupOptions, moves: &[Replace<'_>]) -> Self {
         let mut order: Vec<_> = (0..moves.len()).collect();
         order.sort_unstable_by_key(|place| moves[*place].key);
         let keys: Vec<_> = order.iter().map(|place| moves[*place].key).collect();
-        let mut seen = vec![Some(Seen::Other); moves.len()];
+        let mut seen = vec![Some(TableVersion::Other); moves.len()];
         view.ranges.find_each(&keys, how, how.reads, &mut |at, known| {
             let place = order[at];
             seen[place] = match known {
-                Ok(Known::Value(value, expiry)) if value == moves[place].old => Some(Seen::Same(expiry)),
-                Ok(Known::Value(..) | Known::Deleted) => Some(Seen::Other),
+                Ok(Known::Value(value, expiry)) if value == moves[place].old => Some(TableVersion::Same(expiry)),
+                Ok(Known::Value(..) | Known::Deleted) => Some(TableVersion::Other),
                 Ok(Known::Pointer(..)) | Err(_) => None,
             };
         });
@@ -91,7 +91,7 @@ impl Ahead {
     }
 
     /// Returns the result for the move at `place` in a view whose memtables do not have that key.
-    fn of(&self, view: &View, place: usize) -> Option<Seen> {
+    fn of(&self, view: &View, place: usize) -> Option<TableVersion> {
         if Arc::ptr_eq(&self.ranges, &view.ranges) { self.seen[place] } else { None }
     }
 }
@@ -104,27 +104,27 @@ impl Inner {
             self.check_value(replace.new)?;
         }
         let _guard = self.enter_write()?;
-        let ahead = Ahead::look(&self.view.load(), self.how(), moves);
+        let prelookup = Prelookup::look_up(&self.view.load(), self.lookup_options(), moves);
         let (mut rest, mut replaced) = (moves, Vec::with_capacity(moves.len()));
         while !rest.is_empty() {
             // Includes bytes for an expiry, which is not known yet.
             let record;
             (record, rest) =
-                rest.split_at(together(rest, |replace| self.logged_len(&replace.op(None)) + size_of::<u64>()));
-            replaced.extend(self.replace_together(record, &ahead, replaced.len())?);
+                rest.split_at(count_together(rest, |replace| self.logged_len(&replace.op(None)) + size_of::<u64>()));
+            replaced.extend(self.replace_together(record, &prelookup, replaced.len())?);
         }
         Ok(replaced)
     }
 
     /// Replaces the unchanged values of one record, no key twice. Its first move is at index
     /// `first` of all.
-    fn replace_together(&self, moves: &[Replace<'_>], ahead: &Ahead, first: usize) -> Result<Vec<bool>> {
+    fn replace_together(&self, moves: &[Replace<'_>], prelookup: &Prelookup, first: usize) -> Result<Vec<bool>> {
         let hashes = || moves.iter().map(|replace| hash(replace.key));
         let writing = self.order.writing();
         let stripes = self.order.lock_all(hashes());
         self.log.as_ref().map_or(Ok(()), |log| self.wait_published(log, hashes()))?;
         let view = self.view.load();
-        let looked = self.look_and_replace(&view, moves, (ahead, first));
+        let looked = self.check_and_replace(&view, moves, (prelookup, first));
         drop((stripes, view, writing));
         let (replaced, number) = looked?;
         if let (Some(log), Some(number)) = (self.group_log(), number) {
@@ -142,15 +142,15 @@ impl Inner {
 
     /// Looks up these keys, whose stripes are held, and stores replacements for unchanged values.
     /// Returns the number of the record if all threads share a log.
-    fn look_and_replace(
+    fn check_and_replace(
         &self,
         view: &View,
         moves: &[Replace<'_>],
-        ahead: (&Ahead, usize),
+        prelookup: (&Prelookup, usize),
     ) -> Result<(Vec<bool>, Option<u64>)> {
         let (mut replaced, mut ops) = (Vec::with_capacity(moves.len()), Vec::with_capacity(moves.len()));
         for (place, replace) in moves.iter().enumerate() {
-            let same = self.has_still(view, replace, (ahead.0, ahead.1 + place))?;
+            let same = self.has_old_bytes(view, replace, (prelookup.0, prelookup.1 + place))?;
             replaced.push(same.is_some());
             ops.extend(same.map(|expiry| replace.op(expiry.map(Expiry::at_millis))));
         }
@@ -164,14 +164,19 @@ impl Inner {
 
     /// Returns the expiry of a key, whose stripe is held, if it has the bytes that a move replaces.
     #[expect(clippy::option_option, reason = "whether, and an expiry that there may be")]
-    fn has_still(&self, view: &View, replace: &Replace<'_>, ahead: (&Ahead, usize)) -> Result<Option<Option<u64>>> {
+    fn has_old_bytes(
+        &self,
+        view: &View,
+        replace: &Replace<'_>,
+        prelookup: (&Prelookup, usize),
+    ) -> Result<Option<Option<u64>>> {
         let (slot, hash) = (Slot::new(), hash(replace.key));
         let known = match view.find_buffered(replace.key, hash, u64::MAX)? {
             Some(known) => Some(known),
-            None => match ahead.0.of(view, ahead.1) {
-                Some(Seen::Same(expiry)) => Some(Known::Value(replace.old, expiry)),
-                Some(Seen::Other) if !self.pool.mutant(Mutant::ReplacedBlindly) => None,
-                _ => view.ranges.find(replace.key, hash, self.how(), &slot)?,
+            None => match prelookup.0.of(view, prelookup.1) {
+                Some(TableVersion::Same(expiry)) => Some(Known::Value(replace.old, expiry)),
+                Some(TableVersion::Other) if !self.pool.mutant(Mutant::ReplacedBlindly) => None,
+                _ => view.ranges.find(replace.key, hash, self.lookup_options(), &slot)?,
             },
         };
         let now = known.map_or(Ok(None), |known| self.value_of(replace.key, known))?;
@@ -186,16 +191,16 @@ impl Inner {
         }
         let memtable = &view.active;
         let number = self.order.next();
-        let places = memtable.append_batch(ops, number, &self.reserve, true)?;
+        let positions = memtable.append_batch(ops, number, &self.reserve, true)?;
         if self.separator.is_some() {
-            memtable.apart.note_moved(&places);
+            memtable.separation.note_moved(&positions);
         }
         let keep = self.order.has_snapshots();
-        for (op, at) in ops.iter().zip(places) {
+        for (op, at) in ops.iter().zip(positions) {
             let old = memtable.publish(op.key, hash(op.key), at, keep);
             self.note_replaced(memtable, old);
         }
-        memtable.look();
+        memtable.check_dram_limit();
         Ok(None)
     }
 }

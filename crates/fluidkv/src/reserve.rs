@@ -41,21 +41,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
-use crate::inner::{MEMTABLES, Sizes, lock};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
-use crate::segment::{SEGMENT_HEADER, SPARE};
+use crate::locks::lock;
+use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
+use crate::sizes::{MEMTABLES_MAX, Sizes};
 
-/// Minimum bytes of a piece; `PIECE_PART` is its minimum share of a whole piece.
+/// Minimum bytes of a piece; `PIECE_DIVISOR` is its minimum share of a whole piece.
 const PIECE_MIN: u64 = 4 << 10;
 /// Minimum number of chunks in a piece: the last chunk of a table may be nearly empty.
 const PIECE_CHUNKS: u64 = 4;
-const PIECE_PART: u64 = 4;
+const PIECE_DIVISOR: u64 = 4;
 /// Above this share of the capacity in the value log, its collections need one whole extent.
-const VALUES_PART: u64 = 8;
+const VALUES_DIVISOR: u64 = 8;
 /// Share of the reserve that is held in long pieces.
-const LONG_PART: u64 = 2;
+const LONG_PIECES_DIVISOR: u64 = 2;
 /// Share of a shorter piece that does not count.
-const SHORT_PART: u64 = 8;
+const SHORT_PIECE_DIVISOR: u64 = 8;
 
 /// The extents that the reserve holds.
 #[derive(Default)]
@@ -70,8 +71,8 @@ struct Held {
 
 impl Held {
     /// Returns the counted bytes of all pieces, where a whole piece has `piece` bytes.
-    fn worth(&self, piece: u64) -> u64 {
-        self.pieces.iter().map(|(_, bytes)| worth(*bytes, piece)).sum()
+    fn counted_bytes(&self, piece: u64) -> u64 {
+        self.pieces.iter().map(|(_, bytes)| counted_bytes(*bytes, piece)).sum()
     }
 
     fn value_bytes(&self) -> u64 {
@@ -97,12 +98,12 @@ fn flush_bytes(logs: u64) -> u64 {
 }
 
 /// Returns the counted bytes of one piece, where a whole piece has `piece` bytes.
-fn worth(bytes: u64, piece: u64) -> u64 {
-    if bytes < piece { bytes - bytes / SHORT_PART } else { bytes }
+fn counted_bytes(bytes: u64, piece: u64) -> u64 {
+    if bytes < piece { bytes - bytes / SHORT_PIECE_DIVISOR } else { bytes }
 }
 
 /// How much the reserve is to hold.
-struct Wanted {
+struct Needed {
     /// Bytes in pieces.
     bytes: u64,
     values: u64,
@@ -142,7 +143,7 @@ impl Reserve {
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(pool.options().chunk_bytes));
         let least = PIECE_MIN.max(PIECE_CHUNKS * u64::from(pool.options().chunk_bytes));
         let piece = chunks(sizes.segment.min(sizes.table.table_bytes as u64).max(least));
-        let least = chunks(PIECE_MIN.max(piece / PIECE_PART)).min(piece);
+        let least = chunks(PIECE_MIN.max(piece / PIECE_DIVISOR)).min(piece);
         // The longest item that is kept in a table must fit in one piece.
         let long = chunks((sizes.value_threshold as u64).saturating_mul(2).min(piece)).min(piece).max(least);
         Self {
@@ -218,7 +219,7 @@ impl Reserve {
 
     /// Returns the space that must be free for background work, in addition to these bytes in
     /// pieces. `collects` includes the space for a garbage collection.
-    fn needed(&self, beside: u64, collects: bool) -> Wanted {
+    fn needed(&self, extra: u64, collects: bool) -> Needed {
         let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         let (logs, largest) = (load(&self.logs), load(&self.largest));
         // A compaction writes no more than it reads. Puts leave an eighth for rounding, which
@@ -229,8 +230,8 @@ impl Reserve {
         let in_pieces = if collects { values - own_values } else { 0 };
         // Where space is scarce, tables are shorter and more, which makes the manifest longer.
         let manifest = load(&self.record) + if collects { 2 * load(&self.manifest) } else { 0 };
-        let bytes = tables + load(&self.shortest) + manifest + in_pieces + beside;
-        Wanted { bytes, values: own_values, collects }
+        let bytes = tables + load(&self.shortest) + manifest + in_pieces + extra;
+        Needed { bytes, values: own_values, collects }
     }
 
     /// Returns the bytes that must be free for background work.
@@ -241,7 +242,7 @@ impl Reserve {
 
     /// Returns whether one more range would leave enough free space. Otherwise the range that waits
     /// for its split grows, and its bytes are counted as they come.
-    pub(crate) fn has_room_for_a_range(&self, pool: &Pool) -> bool {
+    pub(crate) fn has_space_for_range(&self, pool: &Pool) -> bool {
         let space = pool.space();
         let room = pool.room_on_medium() + space.free + self.held_bytes();
         room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
@@ -251,9 +252,9 @@ impl Reserve {
     /// with the maximum number of waiting memtables, each with `logs` bytes. `buffers`: bytes of
     /// runs before compactions are due. Includes one extra value segment, for a thread that checked
     /// before another thread allocated.
-    pub(crate) fn wants(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
+    pub(crate) fn required_and_free(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
         let free = pool.space().free + self.held_bytes();
-        let to_come = (MEMTABLES * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
+        let to_come = (MEMTABLES_MAX * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
         let wanted =
             self.needed_bytes() + self.margin + self.piece + self.value_segment + buffers + 2 * to_come + to_come / 8;
         (wanted, free)
@@ -268,7 +269,7 @@ impl Reserve {
 
     /// Acquires missing extents and returns whether the reserve is complete. Bytes missing from the
     /// extent of values are acquired in pieces.
-    fn hold(&self, pool: &Pool, held: &mut Held, wanted: &mut Wanted) -> bool {
+    fn acquire_missing(&self, pool: &Pool, held: &mut Held, wanted: &mut Needed) -> bool {
         let take = |bytes: u64| pool.allocator().alloc_extent(pool, bytes, KIND_RESERVE).ok().map(|at| (at, bytes));
         let free = |(at, _): (NvPtr, u64)| pool.allocator().free_extent(pool, at);
         // Deletes continue without it: in the end they free the space for it.
@@ -286,22 +287,22 @@ impl Reserve {
                 }
             }
             let missing = wanted.values.saturating_sub(held.value_bytes());
-            if missing > 0 && self.value_bytes.load(Ordering::Relaxed) > pool.options().capacity / VALUES_PART {
+            if missing > 0 && self.value_bytes.load(Ordering::Relaxed) > pool.options().capacity / VALUES_DIVISOR {
                 // Pieces are too short for the values that a collection moves, and little space is
                 // freed without it.
                 return false;
             }
             wanted.bytes += missing;
         }
-        let (mut bytes, mut long) = (held.worth(self.piece), held.longer(self.long_piece));
+        let (mut bytes, mut long) = (held.counted_bytes(self.piece), held.longer(self.long_piece));
         let mut piece = self.table_piece;
-        let of_long = wanted.bytes / LONG_PART;
+        let of_long = wanted.bytes / LONG_PIECES_DIVISOR;
         while bytes < wanted.bytes || long < of_long {
             // Acquires no more than is missing, in whole pieces.
             let missing = wanted.bytes.saturating_sub(bytes).max(of_long.saturating_sub(long));
             piece = piece.min(missing.next_multiple_of(self.piece));
             if let Some(taken) = take(piece) {
-                bytes += worth(piece, self.piece);
+                bytes += counted_bytes(piece, self.piece);
                 long += if piece >= self.long_piece { piece } else { 0 };
                 held.pieces.push(taken);
             } else if let Some(values) = held.values.take_if(|_| !wanted.collects) {
@@ -324,13 +325,13 @@ impl Reserve {
         }
         let mut held = lock(&self.held);
         let mut wanted = self.needed(self.margin, true);
-        let whole = self.hold(pool, &mut held, &mut wanted);
-        let mut bytes = held.worth(self.piece);
+        let whole = self.acquire_missing(pool, &mut held, &mut wanted);
+        let mut bytes = held.counted_bytes(self.piece);
         // Frees the shorter pieces first.
         while let Some((index, piece)) = held.pieces.iter().enumerate().min_by_key(|(_, piece)| piece.1)
-            && bytes - worth(piece.1, self.piece) >= wanted.bytes + self.piece
+            && bytes - counted_bytes(piece.1, self.piece) >= wanted.bytes + self.piece
         {
-            bytes -= worth(piece.1, self.piece);
+            bytes -= counted_bytes(piece.1, self.piece);
             let (at, _) = held.pieces.swap_remove(index);
             pool.allocator().free_extent(pool, at);
         }
@@ -338,7 +339,7 @@ impl Reserve {
     }
 
     /// Frees an extent that suits one of this kind and length. Returns whether there was any.
-    fn give(&self, pool: &Pool, held: &mut Held, (bytes, kind): (u64, ExtentKind)) -> bool {
+    fn free_suitable(&self, pool: &Pool, held: &mut Held, (bytes, kind): (u64, ExtentKind)) -> bool {
         let own = if kind == KIND_VALUES { held.values.take() } else { None };
         let Some(at) = own.map(|(at, _)| at).or_else(|| held.pop(bytes)) else { return false };
         pool.allocator().free_extent(pool, at);
@@ -357,7 +358,7 @@ impl Reserve {
         let mut held = lock(&self.held);
         loop {
             match pool.allocator().alloc_extent(pool, bytes, kind) {
-                Err(Error::Full { .. }) if self.give(pool, &mut held, (bytes, kind)) => {}
+                Err(Error::Full { .. }) if self.free_suitable(pool, &mut held, (bytes, kind)) => {}
                 other => return other,
             }
         }
@@ -371,12 +372,12 @@ impl Reserve {
     pub(crate) fn alloc_for_manifest(&self, pool: &Pool, (least, most): (u64, u64)) -> Result<(NvPtr, u64)> {
         let free = |bytes| pool.allocator().alloc_extent(pool, bytes, KIND_MANIFEST);
         let whole = |(at, bytes): (NvPtr, u64)| (at, bytes.next_multiple_of(u64::from(pool.options().chunk_bytes)));
-        match as_many(pool, (least.max(most.min(self.piece)), most), free) {
+        match alloc_at_most(pool, (least.max(most.min(self.piece)), most), free) {
             Err(Error::Full { .. }) => {}
             other => return other.map(whole),
         }
         let (least, most) = (least.min(self.least_piece), most.min(self.piece));
-        as_many(pool, (least, most), |bytes| self.alloc(pool, bytes, KIND_MANIFEST)).map(whole)
+        alloc_at_most(pool, (least, most), |bytes| self.alloc(pool, bytes, KIND_MANIFEST)).map(whole)
     }
 
     /// Allocates a log for deletes and other writes that free space, and leaves `needed` free.
@@ -385,7 +386,7 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_log_for_delete(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
-        as_many(pool, sizes, |bytes| self.log_of(pool, bytes))
+        alloc_at_most(pool, sizes, |bytes| self.alloc_log(pool, bytes))
     }
 
     /// Allocates a value segment for a garbage collection, from the reserve if necessary. `sizes`
@@ -394,23 +395,25 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_for_collection(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
-        as_many(pool, sizes, |bytes| self.alloc(pool, bytes, KIND_VALUES))
+        alloc_at_most(pool, sizes, |bytes| self.alloc(pool, bytes, KIND_VALUES))
     }
 
-    fn log_of(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
-        let log = || self.take(pool, bytes, KIND_LOG);
+    fn alloc_log(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
+        let log = || self.alloc_outside(pool, bytes, KIND_LOG);
         if self.can_grow(pool, bytes + flush_bytes(bytes)) {
             return log();
         }
         let mut held = lock(&self.held);
         // A collection already uses the space held for it when it writes its pointers.
         let needed = |more: u64| self.needed(flush_bytes(bytes) + more, false);
-        if !self.hold(pool, &mut held, &mut needed(0)) {
+        if !self.acquire_missing(pool, &mut held, &mut needed(0)) {
             return Err(self.full(pool, bytes));
         }
         match log() {
-            Err(Error::Full { .. }) if self.hold(pool, &mut held, &mut needed(bytes.next_multiple_of(self.piece))) => {
-                self.give(pool, &mut held, (bytes, KIND_LOG));
+            Err(Error::Full { .. })
+                if self.acquire_missing(pool, &mut held, &mut needed(bytes.next_multiple_of(self.piece))) =>
+            {
+                self.free_suitable(pool, &mut held, (bytes, KIND_LOG));
                 log()
             }
             other => other,
@@ -427,7 +430,7 @@ impl Reserve {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn alloc_values_for_put(&self, pool: &Pool, sizes: (u64, u64)) -> Result<(NvPtr, u64)> {
-        as_many(pool, sizes, |bytes| self.alloc_for_put(pool, bytes, KIND_VALUES))
+        alloc_at_most(pool, sizes, |bytes| self.alloc_for_put(pool, bytes, KIND_VALUES))
     }
 
     /// Allocates a log or a value segment for a put, and leaves the reserve whole.
@@ -438,20 +441,29 @@ impl Reserve {
         let flush = if kind == KIND_LOG { flush_bytes(bytes) } else { 0 };
         // The extent itself may be in the space that the medium still has.
         if self.can_grow(pool, bytes + flush) {
-            return self.take(pool, bytes, kind);
+            return self.alloc_outside(pool, bytes, kind);
         }
         let mut held = lock(&self.held);
         let mut wanted = self.needed(self.margin + flush, true);
-        if self.hold(pool, &mut held, &mut wanted) { self.take(pool, bytes, kind) } else { Err(self.full(pool, bytes)) }
+        if self.acquire_missing(pool, &mut held, &mut wanted) {
+            self.alloc_outside(pool, bytes, kind)
+        } else {
+            Err(self.full(pool, bytes))
+        }
     }
 
     /// Allocates an extent outside the reserve. A log is counted from here.
-    fn take(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
+    fn alloc_outside(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
         if kind != KIND_LOG {
             return pool.allocator().alloc_extent(pool, bytes, kind);
         }
         // Recovery finds logs by their kind and their headers (`recover.rs`).
-        let at = pool.allocator().alloc_extent_wiped(pool, bytes, kind, (SEGMENT_HEADER as u64, SPARE as u64))?;
+        let at = pool.allocator().alloc_extent_wiped(
+            pool,
+            bytes,
+            kind,
+            (SEGMENT_HEADER_BYTES as u64, SPARE_BYTES as u64),
+        )?;
         self.note_logs(bytes);
         Ok(at)
     }
@@ -459,7 +471,7 @@ impl Reserve {
 
 /// Calls `alloc` with `most` bytes, then half as many, and so on down to `least`. Returns the
 /// extent with its bytes.
-fn as_many(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result<NvPtr>) -> Result<(NvPtr, u64)> {
+fn alloc_at_most(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> Result<NvPtr>) -> Result<(NvPtr, u64)> {
     assert!(least <= most, "at least {least} bytes of {most}");
     let step = u64::from(pool.options().chunk_bytes);
     let least = least.next_multiple_of(step);

@@ -21,7 +21,7 @@ use lodestore_media::{Mutant, Quiet};
 use crate::cursor::{MemtableCursor, Merge, Pair, RangesCursor, Source};
 use crate::inner::Inner;
 use crate::read::check_key;
-use crate::store::{FluidKv, Running};
+use crate::running::Running;
 use crate::table::{Cursor, Slot, hash};
 use crate::view::{Known, View};
 
@@ -203,7 +203,7 @@ impl Snapshot for Moment {
         let read = || {
             let _guard = self.inner().enter()?;
             let slot = Slot::new();
-            let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot)?;
+            let known = self.view.find(key, hash(key), self.number, self.inner().lookup_options(), &slot)?;
             let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
             Ok(live.map(|(value, expiry)| (value.to_vec(), expiry.map(Expiry::at_millis))))
         };
@@ -212,7 +212,7 @@ impl Snapshot for Moment {
 
     fn scan(&self, range: &ScanRange) -> Result<Scan> {
         drop(self.inner().enter()?);
-        self.running.inner.order.again();
+        self.running.inner.order.add_holder();
         let moment = Moment { running: Arc::clone(&self.running), view: Arc::clone(&self.view), number: self.number };
         Ok(owned(moment, range))
     }
@@ -229,30 +229,21 @@ fn owned(moment: Moment, range: &ScanRange) -> Scan {
     })
 }
 
-impl FluidKv {
-    /// Calls `each` with each key that has a value in the tables, the newest value there, and
-    /// whether it is live; then with the entries of each memtable. Large values of the value log
-    /// and deletes are left out. For an engine built on this one whose stored values name locations
-    /// of its own ([`FluidKv::start_separating`]). The calls include every value that a read after
-    /// the begin of this call may return. They also include every value that
-    /// [`Separator::died`](crate::Separator::died) may report; an expired value is not live.
-    ///
-    /// # Errors
-    /// [`Error::Closed`]; [`Error::Corrupt`] if the calls are incomplete.
-    #[expect(clippy::type_complexity, reason = "a visitor of a key, what is stored for it, and whether that is live")]
-    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
-        let inner = &self.running.inner;
+impl Inner {
+    /// As [`FluidKv::each_stored`](crate::FluidKv::each_stored).
+    #[expect(clippy::type_complexity, reason = "a key, its stored value, and whether it is live")]
+    pub(crate) fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
         let _quiet = Quiet::begin();
-        let _guard = inner.enter()?;
-        let view = inner.view.load_full();
+        let _guard = self.enter()?;
+        let view = self.view.load_full();
         let mut show = |pair: &Pair<'_>| {
             if let Known::Value(value, _) = pair.known {
                 each(pair.key, value, pair.known.is_live());
             }
             true
         };
-        walk_tables(inner, &view, Bound::Unbounded, &mut show)?;
-        let left_out = inner.pool.mutant(Mutant::LogPointersNotCounted);
+        walk_tables(self, &view, Bound::Unbounded, &mut show)?;
+        let left_out = self.pool.mutant(Mutant::LogPointersNotCounted);
         for memtable in view.memtables().filter(|memtable| !memtable.is_empty() && !left_out) {
             let mut cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Unbounded, Direction::Forward);
             while let Some(pair) = cursor.next()? {
@@ -262,18 +253,12 @@ impl FluidKv {
         Ok(())
     }
 
-    /// Calls `visit` with each key from `from` on that has a live value in the tables, and its
-    /// newest value there, until `visit` returns stop. Values in the value log are left out.
-    /// Memtables may have newer versions.
-    ///
-    /// # Errors
-    /// [`Error::Closed`]; [`Error::Corrupt`].
-    pub fn each_flushed(&self, from: Bound<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<()> {
-        let inner = &self.running.inner;
+    /// As [`FluidKv::each_flushed`](crate::FluidKv::each_flushed).
+    pub(crate) fn each_flushed(&self, from: Bound<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<()> {
         let _quiet = Quiet::begin();
-        let _guard = inner.enter()?;
-        let view = inner.view.load_full();
-        walk_tables(inner, &view, from, &mut |pair| match pair.known {
+        let _guard = self.enter()?;
+        let view = self.view.load_full();
+        walk_tables(self, &view, from, &mut |pair| match pair.known {
             Known::Value(value, _) if pair.known.is_live() => visit(pair.key, value) == Visit::More,
             _ => true,
         })
@@ -315,14 +300,14 @@ impl Running {
         let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
-        let mut walk = Walk { visit, visited: 0, last: None, stopped: false, wrong: None };
+        let mut walk = Walk { visit, visited: 0, last: None, stopped: false, first_error: None };
         for index in 0..moment.view.ranges.list.len() {
             moment.walk_range(index, &mut walk);
             if walk.stopped {
                 return Ok(walk.visited);
             }
         }
-        walk.wrong.map_or(Ok(walk.visited), Err)
+        walk.first_error.map_or(Ok(walk.visited), Err)
     }
 }
 
@@ -333,7 +318,7 @@ struct Walk<'v> {
     /// The last visited key of the current range; its buffer is reused.
     last: Option<Vec<u8>>,
     stopped: bool,
-    wrong: Option<Error>,
+    first_error: Option<Error>,
 }
 
 impl Walk<'_> {
@@ -349,7 +334,7 @@ impl Walk<'_> {
 
     fn note(&mut self, inner: &Inner, error: Error) {
         inner.corrupt(&error);
-        self.wrong.get_or_insert(error);
+        self.first_error.get_or_insert(error);
     }
 }
 
@@ -418,7 +403,7 @@ impl Moment {
         }
         for key in &keys {
             let slot = Slot::new();
-            let known = self.view.find(key, hash(key), self.number, self.inner().how(), &slot);
+            let known = self.view.find(key, hash(key), self.number, self.inner().lookup_options(), &slot);
             match known.and_then(|known| known.map_or(Ok(None), |known| self.inner().value_of(key, known))) {
                 Ok(Some((value, expiry))) => {
                     if walk.show(Shown { key, value, expiry: expiry.map(Expiry::at_millis) }) == Visit::Stop {

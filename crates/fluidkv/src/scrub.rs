@@ -47,7 +47,7 @@ impl Scrubbed for Inner {
 
     fn report_finding(&self, finding: &Finding) {
         let (place, what) = (finding.place.clone(), finding.what.clone());
-        self.tell(&Event::Corruption { found_by: FoundBy::Scrub, place, what });
+        self.report(&Event::Corruption { found_by: FoundBy::Scrub, place, what });
     }
 }
 

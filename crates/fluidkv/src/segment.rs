@@ -40,25 +40,25 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
 use crate::entry::batch::Record;
-use crate::entry::{Frame, LEAST, OFFSET_MAX, STEP, Slot, likely_span};
+use crate::entry::{ENTRY_ALIGN_BYTES, ENTRY_BYTES_MIN, Frame, OFFSET_MAX, Slot, likely_span};
 
 #[cfg(test)]
 mod tests;
 
 /// Bytes of a segment's header, with both copies.
-pub(crate) const SEGMENT_HEADER: usize = 2 * COPY;
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 /// Bytes of the spare copy at the segment's end.
-pub(crate) const SPARE: usize = COPY;
+pub(crate) const SPARE_BYTES: usize = HEADER_COPY_BYTES;
 /// Bytes of one header copy.
-const COPY: usize = 64;
+const HEADER_COPY_BYTES: usize = 64;
 /// Bytes of a copy that belong to the header, including those that its checksum covers. The end
 /// hint follows.
-const HEADER_BYTES: usize = COPY - END_MARK;
+const HEADER_BYTES: usize = HEADER_COPY_BYTES - END_MARK_BYTES;
 /// Offset of the first end hint: after the second copy of the header.
-const FIRST_HINT_AT: u64 = (COPY + HEADER_BYTES) as u64;
-const END_MARK: usize = STEP;
+const FIRST_HINT_AT: u64 = (HEADER_COPY_BYTES + HEADER_BYTES) as u64;
+const END_MARK_BYTES: usize = ENTRY_ALIGN_BYTES;
 /// Bytes of a cache line.
-const LINE: u64 = 64;
+const LINE_BYTES: u64 = 64;
 pub(crate) const LOG_VERSION: u16 = 3;
 const MAGIC: [u8; 4] = *b"LLOG";
 /// Bytes that a search for later records may checksum in vain, in addition to four times the
@@ -68,19 +68,19 @@ const SEARCH_BYTES: u64 = 64 << 10;
 /// Returns the offset of the spare header copy, where records end, in a segment of this many bytes.
 #[inline]
 pub(crate) fn spare_at(capacity: u64) -> u64 {
-    capacity.saturating_sub(SPARE as u64)
+    capacity.saturating_sub(SPARE_BYTES as u64)
 }
 
 /// Returns where a writer's records end in a segment of this many bytes: the end mark of the last
 /// record still fits. Readers accept records up to the spare.
 #[inline]
-pub(crate) fn room_of(capacity: u64) -> u64 {
-    spare_at(capacity).saturating_sub(END_MARK as u64)
+pub(crate) fn records_end_of(capacity: u64) -> u64 {
+    spare_at(capacity).saturating_sub(END_MARK_BYTES as u64)
 }
 
 /// Returns the bytes of a segment whose only record has this length.
 pub(crate) fn capacity_for(len: u64) -> u64 {
-    (SEGMENT_HEADER + END_MARK + SPARE) as u64 + len
+    (SEGMENT_HEADER_BYTES + END_MARK_BYTES + SPARE_BYTES) as u64 + len
 }
 
 /// Returns the end mark, stored at offset `at` of a segment when all before it is durable. The mark
@@ -97,32 +97,32 @@ pub(crate) fn end_mark(frame: Frame, at: u64) -> u64 {
 /// check.
 #[inline]
 pub(crate) fn end_hint(mark: u64, end: u64) -> u64 {
-    (mark & !u64::from(u32::MAX)) | (end / STEP as u64)
+    (mark & !u64::from(u32::MAX)) | (end / ENTRY_ALIGN_BYTES as u64)
 }
 
 /// Returns where the end hint for records up to `end` is stored: in the half of the segment that
 /// does not hold `end`.
 #[inline]
 pub(crate) fn end_hint_at(end: u64, spare_at: u64) -> u64 {
-    if end > (spare_at + SPARE as u64) / 2 { FIRST_HINT_AT } else { spare_at + HEADER_BYTES as u64 }
+    if end > (spare_at + SPARE_BYTES as u64) / 2 { FIRST_HINT_AT } else { spare_at + HEADER_BYTES as u64 }
 }
 
 /// Decodes an end hint: all records up to the returned offset were durable.
 fn hinted_end(frame: Frame, hint: u64) -> Option<u64> {
-    let end = (hint & u64::from(u32::MAX)) * STEP as u64;
+    let end = (hint & u64::from(u32::MAX)) * ENTRY_ALIGN_BYTES as u64;
     (hint != 0 && end_hint(end_mark(frame, end), end) == hint).then_some(end)
 }
 
 /// Returns where a record of `len` bytes goes in a segment that is written up to `end` and may hold
-/// records up to `room`. This is `end`, or the next line if the record would otherwise touch one
-/// line more than necessary. `None` if it does not fit.
+/// records up to `records_end`. This is `end`, or the next line if the record would otherwise touch
+/// one line more than necessary. `None` if it does not fit.
 #[inline]
-pub(crate) fn place(end: u64, len: usize, room: u64) -> Option<Slot> {
-    debug_assert!(end.is_multiple_of(STEP as u64) && len >= LEAST);
+pub(crate) fn place_record(end: u64, len: usize, records_end: u64) -> Option<Slot> {
+    debug_assert!(end.is_multiple_of(ENTRY_ALIGN_BYTES as u64) && len >= ENTRY_BYTES_MIN);
     let len = len as u64;
-    let lines = (end % LINE).checked_add(len)?.div_ceil(LINE);
-    let at = if lines > len.div_ceil(LINE) { end.next_multiple_of(LINE) } else { end };
-    (at.checked_add(len)? <= room).then(|| Slot { at, gap: ((at - end) / STEP as u64) as u8 })
+    let lines = (end % LINE_BYTES).checked_add(len)?.div_ceil(LINE_BYTES);
+    let at = if lines > len.div_ceil(LINE_BYTES) { end.next_multiple_of(LINE_BYTES) } else { end };
+    (at.checked_add(len)? <= records_end).then(|| Slot { at, gap: ((at - end) / ENTRY_ALIGN_BYTES as u64) as u8 })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,21 +157,22 @@ pub(crate) struct Found {
 impl Found {
     /// Returns the offset up to which all was durable at least; 0 if unknown.
     pub(crate) fn least_end(&self) -> u64 {
-        self.hinted_end.max(if self.has_spare { (SEGMENT_HEADER + LEAST) as u64 } else { 0 })
+        self.hinted_end.max(if self.has_spare { (SEGMENT_HEADER_BYTES + ENTRY_BYTES_MIN) as u64 } else { 0 })
     }
 
     /// Returns whether a record of this segment, at the start of `extent`, was durable and is found
     /// or known to be missing.
     pub(crate) fn has_record(&self, extent: &[u8]) -> bool {
-        let first = || Record::checked(extent.get(SEGMENT_HEADER..)?, self.header.frame, SEGMENT_HEADER as u64);
+        let first =
+            || Record::checked(extent.get(SEGMENT_HEADER_BYTES..)?, self.header.frame, SEGMENT_HEADER_BYTES as u64);
         self.has_spare || self.hinted_end > 0 || first().is_some()
     }
 }
 
 impl SegmentHeader {
-    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
-        let mut bytes = [0; SEGMENT_HEADER];
-        for copy in bytes.as_chunks_mut::<COPY>().0 {
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        for copy in bytes.as_chunks_mut::<HEADER_COPY_BYTES>().0 {
             copy[..HEADER_BYTES].copy_from_slice(&self.copy());
         }
         bytes
@@ -203,29 +204,30 @@ impl SegmentHeader {
     /// [`Error::NewerFormat`], [`Error::OlderFormat`]; [`Error::Corrupt`] for a whole header with
     /// impossible values.
     pub(crate) fn decode(extent: &[u8]) -> Result<Option<Found>> {
-        let whole = |head: &&[u8; COPY]| {
+        let whole = |head: &&[u8; HEADER_COPY_BYTES]| {
             head[..4] == MAGIC
                 && crc32c(&[&head[8..HEADER_BYTES]]) == u32_at(&head[..], 4)
                 && u64_at(&head[..], 40) <= extent.len() as u64
         };
-        let copies = extent.get(..SEGMENT_HEADER).unwrap_or_default().as_chunks::<COPY>().0;
+        let copies = extent.get(..SEGMENT_HEADER_BYTES).unwrap_or_default().as_chunks::<HEADER_COPY_BYTES>().0;
         let first = copies.iter().find(whole);
         let capacity = first.map_or(extent.len() as u64, |head| u64_at(head, 40));
-        let spare = extent.get(spare_at(capacity) as usize..).and_then(<[u8]>::first_chunk::<COPY>).filter(whole);
+        let spare =
+            extent.get(spare_at(capacity) as usize..).and_then(<[u8]>::first_chunk::<HEADER_COPY_BYTES>).filter(whole);
         let spare = spare.filter(|spare| {
             first.map_or(u64_at(&spare[..], 40) == capacity, |first| first[..HEADER_BYTES] == spare[..HEADER_BYTES])
         });
         let Some(head) = first.or(spare) else { return Ok(None) };
         let header = Self::read(head)?;
         let hints = [FIRST_HINT_AT, spare_at(header.capacity) + HEADER_BYTES as u64].map(|at| {
-            let word = extent.get(at as usize..).and_then(<[u8]>::first_chunk::<END_MARK>);
+            let word = extent.get(at as usize..).and_then(<[u8]>::first_chunk::<END_MARK_BYTES>);
             word.and_then(|word| hinted_end(header.frame, u64::from_le_bytes(*word))).unwrap_or(0)
         });
         let hinted_end = hints[0].max(hints[1]);
         Ok(Some(Found { header, has_spare: spare.is_some(), only_spare: first.is_none(), hinted_end }))
     }
 
-    fn read(head: &[u8; COPY]) -> Result<Self> {
+    fn read(head: &[u8; HEADER_COPY_BYTES]) -> Result<Self> {
         let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         let (part, found, known) = ("fluidkv log".into(), u32::from(half(8)), u32::from(LOG_VERSION));
         if found > known {
@@ -250,7 +252,8 @@ impl SegmentHeader {
 }
 
 fn is_capacity(bytes: u64) -> bool {
-    bytes.is_multiple_of(STEP as u64) && ((SEGMENT_HEADER + SPARE) as u64..=OFFSET_MAX).contains(&bytes)
+    bytes.is_multiple_of(ENTRY_ALIGN_BYTES as u64)
+        && ((SEGMENT_HEADER_BYTES + SPARE_BYTES) as u64..=OFFSET_MAX).contains(&bytes)
 }
 
 /// The reaction of a reader to damage.
@@ -289,7 +292,7 @@ pub(crate) struct Outcome {
     /// The bytes after it.
     pub(crate) tail: Tail,
     /// Number of places where durable bytes were skipped; only in [`Mode::Salvage`].
-    pub(crate) lost_places: u64,
+    pub(crate) lost_ranges: u64,
     /// Bytes skipped there.
     pub(crate) lost_bytes: u64,
     /// False if the search for later records skipped some: too much of the space looks like long
@@ -336,7 +339,7 @@ impl<'a> SegmentReader<'a> {
             bytes: &bytes[..spare_at(capacity) as usize],
             frame: header.frame,
             mode,
-            end: SEGMENT_HEADER as u64,
+            end: SEGMENT_HEADER_BYTES as u64,
             durable_to: known_end.min(capacity),
             resume: None,
             budget: 4 * capacity + SEARCH_BYTES,
@@ -388,8 +391,8 @@ impl<'a> SegmentReader<'a> {
         if let Some(at) = self.resume.take() {
             return self.record_at(at);
         }
-        let fits = |at: u64, record: &Record<'_>| u64::from(record.gap()) * STEP as u64 == at - self.end;
-        [self.end, self.end.next_multiple_of(LINE)]
+        let fits = |at: u64, record: &Record<'_>| u64::from(record.gap()) * ENTRY_ALIGN_BYTES as u64 == at - self.end;
+        [self.end, self.end.next_multiple_of(LINE_BYTES)]
             .into_iter()
             .find_map(|at| self.record_at(at).filter(|(at, record)| fits(*at, record)))
     }
@@ -402,9 +405,9 @@ impl<'a> SegmentReader<'a> {
     /// short ones.
     fn search(&mut self) -> Option<u64> {
         let mut first = None;
-        let mut at = self.end + STEP as u64;
-        while at + END_MARK as u64 <= self.bytes.len() as u64 {
-            let mut step = STEP as u64;
+        let mut at = self.end + ENTRY_ALIGN_BYTES as u64;
+        while at + END_MARK_BYTES as u64 <= self.bytes.len() as u64 {
+            let mut step = ENTRY_ALIGN_BYTES as u64;
             if self.is_marked(at) {
                 self.durable_to = self.durable_to.max(at);
             } else if let Some(span) = likely_span(self.at(at), self.frame, at).map(|span| span as u64) {
@@ -427,15 +430,15 @@ impl<'a> SegmentReader<'a> {
     }
 
     fn finish(&mut self) {
-        let is_zero = |at: u64| self.at(at).iter().take(LEAST).all(|byte| *byte == 0);
-        let clean = is_zero(self.end) && is_zero(self.end.next_multiple_of(LINE));
+        let is_zero = |at: u64| self.at(at).iter().take(ENTRY_BYTES_MIN).all(|byte| *byte == 0);
+        let clean = is_zero(self.end) && is_zero(self.end.next_multiple_of(LINE_BYTES));
         let tail = match clean {
             _ if self.is_marked(self.end) => Tail::Marked,
             true => Tail::Clean,
             false => Tail::Torn,
         };
-        let (lost_places, lost_bytes) = self.lost;
-        self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched });
+        let (lost_ranges, lost_bytes) = self.lost;
+        self.outcome = Some(Outcome { end: self.end, tail, lost_ranges, lost_bytes, searched: self.searched });
     }
 
     /// Returns whether the spare is damaged and nothing else confirms that the log ends here. The
@@ -490,7 +493,7 @@ impl<'a> Iterator for SegmentReader<'a> {
         while self.outcome.is_none() && !self.failed {
             if let Some((at, record)) = self.following() {
                 self.end = at + record.len() as u64;
-                self.settled_records += u32::from(record.is_durable() && at != SEGMENT_HEADER as u64);
+                self.settled_records += u32::from(record.is_durable() && at != SEGMENT_HEADER_BYTES as u64);
                 return Some(Ok((at, record)));
             }
             match self.pass() {

@@ -3,14 +3,13 @@
 mod begin;
 pub(crate) mod stats;
 
+use std::ops::Bound;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Instant;
 
 use lodestore_contract::limits::{check_key, check_range_conditions};
 use lodestore_contract::scrub;
-use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
     Batch, Capabilities, ChangeFn, Commit, Condition, Error, Event, Expiry, Lifetime, Options, Pair, Progress,
     RangeCondition, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
@@ -18,15 +17,14 @@ use lodestore_contract::{
 use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::batch::Conditions;
-use crate::inner::{Inner, lock};
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
+use crate::locks::lock;
 use crate::options::FluidOptions;
 use crate::replace::Replace;
-use crate::separate::Separator;
+use crate::running::Running;
+use crate::separator::Separator;
 use crate::write::When;
 use begin::{check_budget, make, open};
-
-pub(crate) use begin::pool_dram;
 
 /// An open FluidKV store. The crate's page describes its guarantees.
 ///
@@ -36,14 +34,6 @@ pub(crate) use begin::pool_dram;
 /// and the next open replays the logs.
 pub struct FluidKv {
     pub(crate) running: Arc<Running>,
-}
-
-/// The store with its threads. Scans and snapshots hold it as well.
-pub(crate) struct Running {
-    pub(crate) inner: Arc<Inner>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held during a close, so that a concurrent close returns only when the store is closed.
-    closing: Mutex<()>,
 }
 
 impl FluidKv {
@@ -127,11 +117,11 @@ impl FluidKv {
         if !inner.read_only {
             inner.pool.mark_created()?;
         }
-        let running = Running { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
+        let running = Running::new(inner);
         let ready_after = running.inner.recovery.end(opened);
-        running.inner.tell(&Event::Opened { clean: report.clean, ready_after });
+        running.inner.report(&Event::Opened { clean: report.clean, ready_after });
         let RecoveryState { keys, corrupt, took, .. } = running.inner.recovery.state();
-        running.inner.tell(&Event::Recovered { keys, corrupt, took });
+        running.inner.report(&Event::Recovered { keys, corrupt, took });
         Ok(Self { running: Arc::new(running) })
     }
 
@@ -144,7 +134,7 @@ impl FluidKv {
         let running = &self.running;
         for number in 0..running.inner.options.workers {
             let behind = Arc::clone(&running.inner);
-            let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.work()));
+            let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.run_worker()));
             if number > 0 && started.is_err() {
                 // A single worker does all the work, only later.
                 break;
@@ -153,7 +143,7 @@ impl FluidKv {
         }
         if running.inner.has_windows() {
             let behind = Arc::clone(&running.inner);
-            running.spawn("lodestore-fluid-sync", move || own_work(|| behind.keep_window()))?;
+            running.spawn("lodestore-fluid-sync", move || own_work(|| behind.sync_windows()))?;
         }
         if running.inner.options.workers > 0 && running.inner.scrub.is_on() {
             let behind = Arc::clone(&running.inner);
@@ -201,7 +191,8 @@ impl FluidKv {
         conditions.keys.iter().try_for_each(|key| check_key(key))?;
         let inner = &self.running.inner;
         let written = inner.write_batch(batch, conditions);
-        written.or_else(|error| Commit::after_refusal(error, || inner.write_batch(&Batch::default(), conditions)))
+        written
+            .or_else(|error: Error| Commit::after_refusal(error, || inner.write_batch(&Batch::default(), conditions)))
     }
 
     /// Returns whether a value or a delete of a key waits in the logs for its flush. If so, the
@@ -228,6 +219,30 @@ impl FluidKv {
         inner.peek_tables(keys, each).inspect_err(|error| inner.corrupt(error))
     }
 
+    /// Calls `each` with each key that has a value in the tables, the newest value there, and
+    /// whether it is live; then with the entries of each memtable. Large values of the value log
+    /// and deletes are left out. For an engine built on this one whose stored values name locations
+    /// of its own ([`FluidKv::start_separating`]). The calls include every value that a read after
+    /// the begin of this call may return. They also include every value that
+    /// [`Separator::died`](crate::Separator::died) may report; an expired value is not live.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Corrupt`] if the calls are incomplete.
+    #[expect(clippy::type_complexity, reason = "a key, its stored value, and whether it is live")]
+    pub fn each_stored(&self, each: &mut dyn FnMut(&[u8], &[u8], bool)) -> Result<()> {
+        self.running.inner.each_stored(each)
+    }
+
+    /// Calls `visit` with each key from `from` on that has a live value in the tables, and its
+    /// newest value there, until `visit` returns stop. Values in the value log are left out.
+    /// Memtables may have newer versions.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Corrupt`].
+    pub fn each_flushed(&self, from: Bound<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<()> {
+        self.running.inner.each_flushed(from, visit)
+    }
+
     /// Starts a pass of the scrub without its pause, for tests.
     #[doc(hidden)]
     pub fn scrub_now(&self) {
@@ -252,15 +267,15 @@ impl FluidKv {
     /// Returns the bytes of the capacity that must stay free of other use outside the regions
     /// (`lodestore_media::Pool::take_beside`). Flushes, compactions, deletes and some more puts
     /// need them.
-    pub fn room_to_leave(&self) -> u64 {
-        let (wanted, free) = self.room_wanted();
+    pub fn reserved_bytes(&self) -> u64 {
+        let (wanted, free) = self.required_and_free();
         wanted.saturating_sub(free)
     }
 
     /// Returns the bytes free in the regions beyond the required space. No other owner can use
     /// them.
-    pub fn room_within(&self) -> u64 {
-        let (wanted, free) = self.room_wanted();
+    pub fn free_bytes_in_regions(&self) -> u64 {
+        let (wanted, free) = self.required_and_free();
         free.saturating_sub(wanted)
     }
 
@@ -275,104 +290,13 @@ impl FluidKv {
 
     /// Returns `(required, free)`: the bytes that background work and some more puts need, and the
     /// free bytes.
-    fn room_wanted(&self) -> (u64, u64) {
+    fn required_and_free(&self) -> (u64, u64) {
         let inner = &self.running.inner;
         let view = inner.view.load();
         let percent = u64::from(inner.options.buffer_percent);
         let buffers =
             view.ranges.list.iter().map(|range| (range.stable.bytes * percent / 100).saturating_sub(range.run_bytes()));
-        inner.reserve.wants(&inner.pool, view.active.log_limit(), buffers.sum())
-    }
-}
-
-impl Running {
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        lock(&self.threads).push(start_thread(name, work)?);
-        Ok(())
-    }
-
-    /// Stops operations and threads. Returns whether this call was the first.
-    fn stop(&self) -> bool {
-        let first = self.inner.open.close();
-        self.inner.migration.wake();
-        if let Some(log) = &self.inner.log {
-            log.end_windows();
-        }
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
-            // If an event sink dropped the last handle on this thread, the thread ends by itself.
-            if thread.thread().id() != std::thread::current().id() {
-                thread.thread().unpark();
-                let _ = thread.join();
-            }
-        }
-        if first {
-            self.inner.pool.epochs().synchronize();
-        }
-        first
-    }
-
-    fn halt(&self) {
-        if self.inner.open.is_foreign() {
-            return self.leave_to_parent();
-        }
-        let _turn = lock(&self.closing);
-        if self.stop() {
-            // As after a crash: the clean flag stays unset.
-            let _ = self.inner.pool.close(false);
-        }
-    }
-
-    /// Drops nothing in a process that inherited the store by a fork. Its threads do not exist
-    /// there, and memory may be in a state that only they could complete.
-    #[cold]
-    fn leave_to_parent(&self) {
-        self.inner.pool.close_inherited_lock();
-        if let Ok(mut threads) = self.threads.try_lock() {
-            std::mem::forget(std::mem::take(&mut *threads));
-        }
-        std::mem::forget(Arc::clone(&self.inner));
-    }
-
-    fn close(&self) -> Result<()> {
-        self.inner.open.check_process()?;
-        let _turn = lock(&self.closing);
-        if !self.stop() {
-            return Ok(());
-        }
-        let inner = &self.inner;
-        if inner.read_only {
-            return inner.pool.close(false);
-        }
-        // A poisoned store stays as after a crash.
-        let ended = inner.pool.check().and_then(|()| self.flush_out());
-        let settled = inner.separator.as_ref().map_or(Ok(()), |separator| separator.closing());
-        // The reach of the manifest must be durable before the pool records a clean stop.
-        let whole = inner.pool.check().and_then(|()| lock(&inner.publisher).mark_reach(&inner.pool)).and(settled);
-        let closed = inner.pool.close(whole.is_ok());
-        whole.and(ended).and(closed)
-    }
-
-    /// Flushes the memtables to tables. Entries that do not fit, or are damaged, stay in their log,
-    /// which is durable.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`]; [`Error::Corrupt`] if a log is damaged.
-    fn flush_out(&self) -> Result<()> {
-        let inner = &self.inner;
-        inner.values.seal_tails(true);
-        let flushed = inner.flush_all().inspect_err(|error| inner.corrupt(error));
-        inner.log.as_ref().map_or(Ok(()), |log| inner.settle_log(log))?;
-        match flushed {
-            Err(Error::Full { .. }) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.halt();
+        inner.reserve.required_and_free(&inner.pool, view.active.log_limit(), buffers.sum())
     }
 }
 
@@ -513,7 +437,7 @@ impl Store for FluidKv {
         inner
             .log
             .as_ref()
-            .map_or_else(|| inner.pool.sync(), |log| inner.pool.check().and_then(|()| inner.settle_log(log)))
+            .map_or_else(|| inner.pool.sync(), |log| inner.pool.check().and_then(|()| inner.commit_all_pending(log)))
     }
 
     /// Flushes and compacts all data, on the calling thread and the workers: afterwards reads find
@@ -522,7 +446,7 @@ impl Store for FluidKv {
     /// not compacted, and a value with its segment. Both are reported as [`Error::Corrupt`].
     fn settle(&self) -> Result<()> {
         let _guard = self.running.inner.enter()?;
-        self.running.inner.settle_all()
+        self.running.inner.flush_and_compact()
     }
 
     fn wait_recovered(&self) -> Result<()> {

@@ -2,19 +2,39 @@
 //! them.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lodestore_contract::{Error, Result};
 use lodestore_index::key_head;
 use lodestore_media::Pool;
 
-use crate::dram::Gauge;
+use crate::gauge::Gauge;
 use crate::manifest::TableDescriptor;
 use crate::table::{Block, Item, Reads, Slot, Table, TableMeta};
 
+/// The time of a table that is never merged for expired pairs.
+pub(crate) const NEVER_STALE_MILLIS: u64 = u64::MAX;
+
+/// Unique identities for tables.
+pub(crate) struct Identities(AtomicU64);
+
+impl Identities {
+    /// Starts above all identities ever used: in the state with these tables, and in this opening
+    /// of the pool.
+    pub(crate) fn above<'a>(tables: impl Iterator<Item = &'a Arc<TableDescriptor>>, opening: u64) -> Self {
+        // Each opening has its own block, whatever happened to the tables of earlier openings.
+        let last_block = tables.map(|table| table.identity >> 32).max().unwrap_or(0);
+        Self(AtomicU64::new((last_block + 1).max(opening) << 32))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct LookupOptions {
     pub(crate) reads: Reads,
     /// Whether the filter is used. A filter costs a cache line, and saves some if the key is
     /// absent.
@@ -31,7 +51,7 @@ pub(crate) struct TableHandle {
     meta: Option<TableMeta>,
     pool: Arc<Pool>,
     gauge: Arc<Gauge>,
-    gone: AtomicBool,
+    removed: AtomicBool,
     /// When much of it has expired, in milliseconds, if that was examined (`expired.rs`).
     pub(crate) stale_from: OnceLock<u64>,
 }
@@ -43,8 +63,8 @@ impl TableHandle {
         descriptor: Arc<TableDescriptor>,
         meta: Option<TableMeta>,
     ) -> Self {
-        let (pool, gauge, gone) = (Arc::clone(pool), Arc::clone(gauge), AtomicBool::new(false));
-        let this = Self { descriptor, meta, pool, gauge, gone, stale_from: OnceLock::new() };
+        let (pool, gauge, removed) = (Arc::clone(pool), Arc::clone(gauge), AtomicBool::new(false));
+        let this = Self { descriptor, meta, pool, gauge, removed, stale_from: OnceLock::new() };
         this.gauge.add(this.dram_bytes());
         this
     }
@@ -58,7 +78,7 @@ impl TableHandle {
     ) -> (Self, Option<Error>) {
         let bytes = usize::try_from(descriptor.bytes).ok().and_then(|len| pool.bytes(descriptor.at, len));
         let meta = bytes
-            .ok_or_else(|| Error::corrupt(place_of(descriptor), "the manifest puts it nowhere"))
+            .ok_or_else(|| Error::corrupt(name_of(descriptor), "the manifest puts it nowhere"))
             .and_then(|bytes| TableMeta::open(bytes, descriptor.identity));
         let (meta, error) = match meta {
             Ok(meta) => (Some(meta), None),
@@ -89,7 +109,13 @@ impl TableHandle {
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn get<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Item<'v>>> {
+    pub(crate) fn get<'v>(
+        &'v self,
+        key: &[u8],
+        hash: u64,
+        how: LookupOptions,
+        slot: &'v Slot,
+    ) -> Result<Option<Item<'v>>> {
         let table = self.table()?;
         if how.filtered && !table.may_have(hash, how.reads) {
             return Ok(None);
@@ -135,13 +161,13 @@ impl TableHandle {
     fn damaged(&self) -> Error {
         let what = "it was found damaged when the store was opened: restore the store from a copy, or export what can be read and \
                     import that into a new one";
-        Error::corrupt(place_of(&self.descriptor), what)
+        Error::corrupt(name_of(&self.descriptor), what)
     }
 
     /// Marks the table as no longer named by the manifest: its extent is freed with the last
     /// handle.
-    pub(crate) fn set_gone(&self) {
-        self.gone.store(true, Ordering::Release);
+    pub(crate) fn set_removed(&self) {
+        self.removed.store(true, Ordering::Release);
     }
 
     /// Returns its DRAM with the keys, which is constant.
@@ -152,14 +178,14 @@ impl TableHandle {
 }
 
 /// Returns where a table is, for errors.
-pub(crate) fn place_of(descriptor: &TableDescriptor) -> String {
+pub(crate) fn name_of(descriptor: &TableDescriptor) -> String {
     format!("table {:#x} at {:?}", descriptor.identity, descriptor.at)
 }
 
 impl Drop for TableHandle {
     fn drop(&mut self) {
         self.gauge.sub(self.dram_bytes());
-        if self.gone.load(Ordering::Acquire) && !self.pool.is_foreign() {
+        if self.removed.load(Ordering::Acquire) && !self.pool.is_foreign() {
             self.pool.allocator().free_extent(&self.pool, self.descriptor.at);
         }
     }
@@ -205,7 +231,13 @@ impl Sorted {
     /// # Errors
     /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn get<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Item<'v>>> {
+    pub(crate) fn get<'v>(
+        &'v self,
+        key: &[u8],
+        hash: u64,
+        how: LookupOptions,
+        slot: &'v Slot,
+    ) -> Result<Option<Item<'v>>> {
         match self.find(key) {
             Some(table) => table.get(key, hash, how, slot),
             None => Ok(None),

@@ -7,18 +7,19 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Progress, Result, VerifyReport};
 use lodestore_media::NvPtr;
 
-use crate::entry::{POINTER, Payload};
-use crate::inner::{Inner, lock};
+use crate::entry::{POINTER_BYTES, Payload};
+use crate::inner::Inner;
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
+use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::table::{Cursor, Reads, Slot, hash, verify};
-use crate::tables::{TableHandle, place_of};
-use crate::value_log::record::{Pointer, Record, SEGMENT_HEADER, check_segment, place_of as place_of_values};
+use crate::tables::{TableHandle, name_of};
+use crate::value_log::record::{Pointer, Record, SEGMENT_HEADER_BYTES, check_segment, name_of as place_of_values};
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Known, View};
 
 /// Number of positions read from a memtable at once.
-const CHUNK: usize = 256;
+const CHUNK_ENTRIES: usize = 256;
 
 impl Inner {
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
@@ -78,7 +79,7 @@ impl Inner {
     pub(crate) fn verify_table(&self, view: &View, table: &TableHandle, report: &mut VerifyReport) {
         let descriptor = &table.descriptor;
         if !self.pool.allocator().holds_extent(&self.pool, descriptor.at, descriptor.bytes, KIND_TABLE) {
-            report.find(place_of(descriptor), "the extent table does not have its extent");
+            report.find(name_of(descriptor), "the extent table does not have its extent");
         }
         let verified = verify(table.bytes(), descriptor.identity, &mut |finding| find(report, finding));
         report.records += verified.items;
@@ -100,7 +101,7 @@ impl Inner {
 
     /// Checks the record that a pointer names. The record of an older version may be freed with its
     /// segment.
-    fn verify_pointer(&self, view: &View, key: &[u8], pointer: &[u8; POINTER], report: &mut VerifyReport) {
+    fn verify_pointer(&self, view: &View, key: &[u8], pointer: &[u8; POINTER_BYTES], report: &mut VerifyReport) {
         let decoded = Pointer::decode(pointer);
         let place =
             || format!("value of {} bytes at {}, byte {}", decoded.len, place_of_values(decoded.id), decoded.offset());
@@ -118,7 +119,7 @@ impl Inner {
             Some(Err(what)) if self.values.find(decoded.id).is_some() => report.find(place(), what),
             _ => {
                 let slot = Slot::new();
-                let known = view.find(key, hash(key), u64::MAX, self.how(), &slot);
+                let known = view.find(key, hash(key), u64::MAX, self.lookup_options(), &slot);
                 let is_newest = |known: Known<'_>| matches!(known, Known::Pointer(newest, _) if newest == pointer);
                 if known.is_ok_and(|known| known.is_some_and(|known| is_newest(known) && known.is_live())) {
                     report.find(place(), "its segment is gone");
@@ -143,7 +144,7 @@ impl Inner {
         if !self.pool.allocator().holds_extent(&self.pool, segment.at, segment.bytes, KIND_VALUES) {
             report.find(place(), "the extent table does not have its extent");
         }
-        let head = self.pool.bytes(segment.at, SEGMENT_HEADER as usize).unwrap_or_default();
+        let head = self.pool.bytes(segment.at, SEGMENT_HEADER_BYTES as usize).unwrap_or_default();
         if let Err(error) = check_segment(head, segment.id, segment.bytes) {
             find(report, error);
         }
@@ -160,7 +161,7 @@ impl Inner {
         for segment in self.values.all().iter().filter(|segment| !segment.ended.load(Ordering::Acquire)) {
             let Ok(live) = self.live_bytes(view, segment) else { return };
             let dead = segment.dead.load(Ordering::Relaxed);
-            if SEGMENT_HEADER + live + dead > segment.written() {
+            if SEGMENT_HEADER_BYTES + live + dead > segment.written() {
                 let what = format!("{live} bytes are live, and {dead} of {} counted dead", segment.written());
                 report.find(place_of_values(segment.id), what);
             }
@@ -183,9 +184,9 @@ impl Inner {
         from: Bound<&Vec<u8>>,
         report: &mut VerifyReport,
     ) -> Option<Vec<u8>> {
-        let mut chunk = Vec::with_capacity(CHUNK);
+        let mut chunk = Vec::with_capacity(CHUNK_ENTRIES);
         let from = from.map(Vec::as_slice);
-        let collected = memtable.collect(from, lodestore_index::Direction::Forward, CHUNK, &mut chunk);
+        let collected = memtable.collect(from, lodestore_index::Direction::Forward, CHUNK_ENTRIES, &mut chunk);
         let all = collected.map_err(|error| find(report, error)).ok()?;
         let mut last = None;
         for at in chunk {

@@ -14,16 +14,20 @@ use std::sync::{Arc, OnceLock};
 use lodestore_contract::Result;
 use lodestore_index::key_head;
 
-use crate::compact::crowd_of;
-use crate::entry::{Entry, POINTER, Payload};
+use crate::entry::{Entry, POINTER_BYTES, Payload};
 use crate::manifest::Key;
 use crate::memtable::Memtable;
 use crate::table::{Item, ItemKind, Reads, Slot, hash};
-use crate::tables::{How, Sorted};
+use crate::tables::{LookupOptions, Sorted};
 use crate::value_log::segment::Hold;
 
 /// Number of keys that are looked up together.
-pub(crate) const LOOKUPS: usize = 1024;
+pub(crate) const LOOKUP_KEYS: usize = 1024;
+
+/// Fewest adjacent small tables that are merged.
+const SMALL_TABLES_MIN: usize = 8;
+/// Their bytes together, as a multiple of the largest of them, at which they are merged.
+const MERGE_GROWTH_FACTOR: u64 = 4;
 
 pub(crate) struct Range {
     pub(crate) id: u64,
@@ -33,18 +37,18 @@ pub(crate) struct Range {
     pub(crate) stable: Sorted,
     /// Keys at which the range is to be split once no table crosses them.
     pub(crate) cuts: Vec<Key>,
-    pub(crate) crowd: OnceLock<Option<Span<usize>>>,
+    pub(crate) small_tables: OnceLock<Option<Span<usize>>>,
 }
 
 impl Range {
     /// Returns adjacent stable tables that are small enough to be merged. Tables are cut at
     /// `table_bytes`.
-    pub(crate) fn crowd(&self, table_bytes: u64) -> Option<Span<usize>> {
+    pub(crate) fn small_tables(&self, table_bytes: u64) -> Option<Span<usize>> {
         let find = || {
             let sizes: Vec<_> = self.stable.tables.iter().map(|table| table.descriptor.bytes).collect();
-            crowd_of(&sizes, table_bytes)
+            find_small_tables(&sizes, table_bytes)
         };
-        self.crowd.get_or_init(find).clone()
+        self.small_tables.get_or_init(find).clone()
     }
 
     pub(crate) fn run_bytes(&self) -> u64 {
@@ -57,7 +61,7 @@ impl Range {
 
     /// Returns the maximum bytes of its tables in whole chunks of this size: a table's last chunk
     /// may be nearly empty.
-    pub(crate) fn taken(&self, chunk: u64) -> u64 {
+    pub(crate) fn bytes_with_chunks(&self, chunk: u64) -> u64 {
         self.bytes() + self.sorted().map(|sorted| sorted.tables.len() as u64 * chunk).sum::<u64>()
     }
 
@@ -81,9 +85,15 @@ impl Range {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub(crate) fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+    pub(crate) fn find<'v>(
+        &'v self,
+        key: &[u8],
+        hash: u64,
+        how: LookupOptions,
+        slot: &'v Slot,
+    ) -> Result<Option<Known<'v>>> {
         for run in &self.runs {
-            if let Some(item) = run.get(key, hash, How { filtered: true, ..how }, slot)? {
+            if let Some(item) = run.get(key, hash, LookupOptions { filtered: true, ..how }, slot)? {
                 return Ok(Some(Known::of_item(&item)));
             }
         }
@@ -99,12 +109,12 @@ impl Range {
     pub(crate) fn find_each(
         &self,
         keys: &[(&[u8], u64)],
-        how: How,
+        how: LookupOptions,
         filters: Reads,
         each: &mut dyn FnMut(usize, Result<Known<'_>>),
     ) {
         let mut wanted: Vec<usize> = (0..keys.len()).collect();
-        let how = How { filtered: false, ..how };
+        let how = LookupOptions { filtered: false, ..how };
         for sorted in self.sorted() {
             let mut tables = sorted.ascending();
             wanted.retain(|place| {
@@ -120,6 +130,28 @@ impl Range {
             });
         }
     }
+}
+
+/// Returns the adjacent small tables to merge, given the sizes of all adjacent tables: the smallest
+/// ones first.
+fn find_small_tables(sizes: &[u64], table_bytes: u64) -> Option<Span<usize>> {
+    let least = sizes.iter().copied().min()?;
+    let limits = std::iter::successors(Some(table_bytes / 2), |limit| {
+        (*limit / MERGE_GROWTH_FACTOR >= least).then(|| limit / MERGE_GROWTH_FACTOR)
+    });
+    let limits: Vec<_> = limits.collect();
+    limits.into_iter().rev().find_map(|limit| {
+        let mut first = 0;
+        // Stretches of consecutive tables that are no larger than the limit.
+        sizes.split_inclusive(|size| *size > limit).find_map(|stretch| {
+            let small = stretch.iter().take_while(|size| **size <= limit);
+            let (count, bytes, most) = small
+                .fold((0, 0, 0), |(count, bytes, most), size| (count + 1, bytes + size, size.max(&most).to_owned()));
+            let span = first..first + count;
+            first += stretch.len();
+            (count >= SMALL_TABLES_MIN && bytes >= MERGE_GROWTH_FACTOR * most).then_some(span)
+        })
+    })
 }
 
 /// All ranges in key order; the first one begins at the empty key.
@@ -156,7 +188,13 @@ impl Ranges {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     #[inline]
-    pub(crate) fn find<'v>(&'v self, key: &[u8], hash: u64, how: How, slot: &'v Slot) -> Result<Option<Known<'v>>> {
+    pub(crate) fn find<'v>(
+        &'v self,
+        key: &[u8],
+        hash: u64,
+        how: LookupOptions,
+        slot: &'v Slot,
+    ) -> Result<Option<Known<'v>>> {
         self.list[self.index_of(key)].find(key, hash, how, slot)
     }
 
@@ -164,7 +202,7 @@ impl Ranges {
     pub(crate) fn find_each(
         &self,
         keys: &[&[u8]],
-        how: How,
+        how: LookupOptions,
         filters: Reads,
         each: &mut dyn FnMut(usize, Result<Known<'_>>),
     ) {
@@ -174,7 +212,7 @@ impl Ranges {
             let upper = self.upper_of(index);
             let of_range = keys[first..].iter().take_while(|key| upper.is_none_or(|upper| **key < upper));
             together.clear();
-            together.extend(of_range.take(LOOKUPS).map(|key| (*key, hash(key))));
+            together.extend(of_range.take(LOOKUP_KEYS).map(|key| (*key, hash(key))));
             self.list[index].find_each(&together, how, filters, &mut |place, known| each(first + place, known));
             first += together.len();
         }
@@ -195,7 +233,7 @@ pub(crate) enum Known<'a> {
     /// The value, and when it expires.
     Value(&'a [u8], Option<u64>),
     /// The location of a large value, and when it expires.
-    Pointer(&'a [u8; POINTER], Option<u64>),
+    Pointer(&'a [u8; POINTER_BYTES], Option<u64>),
     Deleted,
 }
 
@@ -213,7 +251,7 @@ impl<'a> Known<'a> {
             ItemKind::Value => Self::Value(item.value, item.expiry),
             // A pointer of another length is damage. This one leads nowhere, which its read
             // reports.
-            ItemKind::Pointer => Self::Pointer(item.value.try_into().unwrap_or(&[0xff; POINTER]), item.expiry),
+            ItemKind::Pointer => Self::Pointer(item.value.try_into().unwrap_or(&[0xff; POINTER_BYTES]), item.expiry),
             ItemKind::Tombstone => Self::Deleted,
         }
     }
@@ -266,7 +304,7 @@ impl View {
         key: &[u8],
         hash: u64,
         number: u64,
-        how: How,
+        how: LookupOptions,
         slot: &'v Slot,
     ) -> Result<Option<Known<'v>>> {
         match self.find_buffered(key, hash, number)? {
@@ -287,5 +325,60 @@ impl View {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find_small_tables;
+
+    const FULL_TABLE_BYTES: u64 = 1 << 18;
+
+    #[test]
+    fn small_neighbours_are_merged_and_others_stay() {
+        assert_eq!(find_small_tables(&[], FULL_TABLE_BYTES), None);
+        assert_eq!(find_small_tables(&[FULL_TABLE_BYTES; 100], FULL_TABLE_BYTES), None, "full ones");
+        assert_eq!(find_small_tables(&[1000; 7], FULL_TABLE_BYTES), None, "too few");
+        assert_eq!(find_small_tables(&[1000; 8], FULL_TABLE_BYTES), Some(0..8));
+        let mut mixed = vec![FULL_TABLE_BYTES; 3];
+        mixed.extend([1000; 9]);
+        mixed.push(FULL_TABLE_BYTES);
+        mixed.extend([40_000; 20]);
+        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(3..12), "the smallest first");
+        mixed.drain(3..12);
+        assert_eq!(find_small_tables(&mixed, FULL_TABLE_BYTES), Some(4..24));
+        let alternate: Vec<u64> =
+            (0..100).map(|number| if number % 2 == 0 { FULL_TABLE_BYTES } else { 1000 }).collect();
+        assert_eq!(find_small_tables(&alternate, FULL_TABLE_BYTES), None, "what has full neighbours");
+    }
+
+    /// Keys in ascending order, one table of `small` bytes per flush: bounds the rewritten bytes
+    /// and the number of tables.
+    #[test]
+    fn each_byte_is_rewritten_a_few_times() {
+        for small in [500, 3000, 20_000, FULL_TABLE_BYTES / 2] {
+            let (mut sizes, mut rewritten, mut most) = (Vec::<u64>::new(), 0, 0);
+            let flushes = 64 * FULL_TABLE_BYTES / small;
+            for _ in 0..flushes {
+                sizes.push(small);
+                while let Some(span) = find_small_tables(&sizes, FULL_TABLE_BYTES) {
+                    let bytes: u64 = sizes[span.clone()].iter().sum();
+                    rewritten += bytes;
+                    let full = std::iter::repeat_n(FULL_TABLE_BYTES, (bytes / FULL_TABLE_BYTES) as usize);
+                    sizes.splice(
+                        span,
+                        full.chain((!bytes.is_multiple_of(FULL_TABLE_BYTES)).then_some(bytes % FULL_TABLE_BYTES)),
+                    );
+                }
+                most = most.max(sizes.iter().filter(|size| **size < FULL_TABLE_BYTES / 2).count());
+            }
+            let bound = f64::from((FULL_TABLE_BYTES / small) as u32).log(4.0).ceil() as u64;
+            assert!(rewritten <= bound * flushes * small, "{} times of {small}", rewritten / (flushes * small));
+            assert!(
+                most as u64 <= 16 * (bound + 1) && sizes.len() as u64 <= 2 * 64 + 16 * (bound + 1),
+                "{most} small ones, {} in all",
+                sizes.len()
+            );
+        }
     }
 }

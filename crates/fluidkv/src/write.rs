@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use lodestore_contract::{Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap};
 
+use crate::counts::Counts;
 use crate::entry::{Op, Payload};
-use crate::inner::{Counts, Inner};
+use crate::inner::Inner;
 use crate::memtable::Memtable;
 use crate::read::check_key;
 use crate::table::{Slot, hash};
@@ -28,20 +29,20 @@ pub(crate) enum When {
 }
 
 /// The change that the closure of an `update_with` returned for a value and its expiry.
-struct Wanted {
+struct KeptChange {
     value: Option<Vec<u8>>,
     expiry: Option<Expiry>,
     change: Change,
 }
 
 /// Approximate bytes of an entry in addition to key and value.
-const ENTRY: usize = 24;
-const EXPIRY: usize = 8;
+const ENTRY_OVERHEAD_BYTES: usize = 24;
+const EXPIRY_BYTES: usize = 8;
 /// Assumed bytes of a value that is not known yet.
-const UNKNOWN: usize = 256;
+const UNKNOWN_VALUE_BYTES: usize = 256;
 /// Maximum number of retries of a write that did not fit, after a reclaim whose space other writers
 /// may have used.
-const TRIES: usize = 8;
+const WRITE_RETRIES_MAX: usize = 8;
 
 impl Inner {
     /// Appends and publishes one operation. The caller holds the stripe of the key's hash.
@@ -78,7 +79,7 @@ impl Inner {
     ) -> Result<T> {
         let _guard = self.enter_write()?;
         if let Some(log) = self.group_log() {
-            return self.until_there_is_room(bytes as u64, || {
+            return self.retry_while_full(bytes as u64, || {
                 let mut memtable = (0, false);
                 let outcome = self.with_group(log, (hash, blind), || {
                     let view = self.view.load();
@@ -89,7 +90,7 @@ impl Inner {
                 (memtable.0, memtable.1, outcome)
             });
         }
-        self.until_there_is_room(bytes as u64, || {
+        self.retry_while_full(bytes as u64, || {
             let writing = self.order.writing();
             let stripe = self.order.lock(hash);
             let view = self.view.load();
@@ -104,7 +105,7 @@ impl Inner {
     /// generation, whether that memtable is full, and its result; it holds nothing on return.
     /// `bytes`: approximate bytes that it writes.
     #[inline]
-    pub(crate) fn until_there_is_room<T>(
+    pub(crate) fn retry_while_full<T>(
         &self,
         bytes: u64,
         mut attempt: impl FnMut() -> (u64, bool, Result<T>),
@@ -119,16 +120,16 @@ impl Inner {
                 outcome
             });
             match outcome {
-                Err(Error::Full { .. }) if tries < TRIES && self.reclaim(&mut made)? => tries += 1,
+                Err(Error::Full { .. }) if tries < WRITE_RETRIES_MAX && self.reclaim(&mut made)? => tries += 1,
                 // Compactions into fewer tables need less DRAM.
                 Err(Error::DramBudget { .. }) if tries == 0 => {
                     self.reclaim(&mut made)?;
                     self.note_dram();
-                    tries = TRIES;
+                    tries = WRITE_RETRIES_MAX;
                 }
                 Err(error) => {
                     if let Error::Full { needed, .. } = error {
-                        self.tell(&Event::Full { needed });
+                        self.report(&Event::Full { needed });
                     }
                     return Err(error);
                 }
@@ -171,9 +172,11 @@ impl Inner {
         self.check_value(value)?;
         let hash = hash(key);
         let op = Op { key, payload: Payload::Value(value), expiry: None };
-        self.with_stripe(hash, (false, self.logged_len(&op) + EXPIRY), |view| {
+        self.with_stripe(hash, (false, self.logged_len(&op) + EXPIRY_BYTES), |view| {
             let slot = Slot::new();
-            let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
+            let known = view
+                .find(key, hash, u64::MAX, self.lookup_options(), &slot)
+                .inspect_err(|error| self.corrupt(error))?;
             let Some(known) = known.filter(|known| known.is_live()) else { return Ok(false) };
             self.apply(&view.active, &Op { expiry: known.expiry().map(Expiry::at_millis), ..op }, hash)?;
             Ok(true)
@@ -201,21 +204,22 @@ impl Inner {
         hash: u64,
         slot: &'v Slot,
     ) -> Result<Option<(&'v [u8], Option<u64>)>> {
-        let known = view.find(key, hash, u64::MAX, self.how(), slot)?;
+        let known = view.find(key, hash, u64::MAX, self.lookup_options(), slot)?;
         known.map_or(Ok(None), |known| self.value_of(key, known))
     }
 
     /// Returns whether a key whose stripe is held has a live value, which need not be whole.
     fn is_live(&self, view: &View, key: &[u8], hash: u64) -> Result<bool> {
         let slot = Slot::new();
-        let known = view.find(key, hash, u64::MAX, self.how(), &slot).inspect_err(|error| self.corrupt(error))?;
+        let known =
+            view.find(key, hash, u64::MAX, self.lookup_options(), &slot).inspect_err(|error| self.corrupt(error))?;
         Ok(known.is_some_and(Known::is_live))
     }
 
     pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let hash = hash(key);
-        self.with_stripe(hash, (false, key.len() + ENTRY), |view| {
+        self.with_stripe(hash, (false, key.len() + ENTRY_OVERHEAD_BYTES), |view| {
             if !self.is_live(view, key, hash)? {
                 return Ok(false);
             }
@@ -234,7 +238,7 @@ impl Inner {
         check_key(key)?;
         new.map_or(Ok(()), |value| self.check_value(value))?;
         let hash = hash(key);
-        self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY), |view| {
+        self.with_stripe(hash, (false, key.len() + new.map_or(0, <[u8]>::len) + ENTRY_OVERHEAD_BYTES), |view| {
             let slot = Slot::new();
             let (now, expiry) = self.live(view, key, hash, &slot)?;
             if now != expected {
@@ -255,12 +259,12 @@ impl Inner {
         let hash = hash(key);
         // The closure is called once: its answer is kept for a second attempt at the write, unless
         // the value or the expiry changed.
-        let mut wanted: Option<Wanted> = None;
-        self.with_stripe(hash, (false, key.len() + UNKNOWN), |view| {
+        let mut kept: Option<KeptChange> = None;
+        self.with_stripe(hash, (false, key.len() + UNKNOWN_VALUE_BYTES), |view| {
             let slot = Slot::new();
             let (now, expiry) = self.live(view, key, hash, &slot)?;
-            let known = wanted.take().filter(|wanted| wanted.value.as_deref() == now && wanted.expiry == expiry);
-            let wants = known.map_or_else(|| change(now, expiry), |wanted| wanted.change);
+            let known = kept.take().filter(|kept| kept.value.as_deref() == now && kept.expiry == expiry);
+            let wants = known.map_or_else(|| change(now, expiry), |kept| kept.change);
             let outcome = match &wants {
                 Change::Keep => Ok(()),
                 Change::Put(value, lifetime) => self.check_value(value).and_then(|()| {
@@ -272,7 +276,7 @@ impl Inner {
                     self.apply(&view.active, &Op { key, payload: Payload::Tombstone, expiry: None }, hash)
                 }
             };
-            wanted = Some(Wanted { value: now.map(<[u8]>::to_vec), expiry, change: wants });
+            kept = Some(KeptChange { value: now.map(<[u8]>::to_vec), expiry, change: wants });
             outcome
         })
     }
@@ -280,7 +284,7 @@ impl Inner {
     /// Delays a write of this many bytes if flushes lag: throttles first, and stalls at the limit.
     #[inline]
     fn throttle(&self, bytes: u64) -> Result<()> {
-        if self.migration.pace.is_free() { Ok(()) } else { self.wait_for_flushes(bytes) }
+        if self.migration.pace.is_unlimited() { Ok(()) } else { self.wait_for_flushes(bytes) }
     }
 
     #[cold]
@@ -289,16 +293,16 @@ impl Inner {
             // A write by the owner's sink: the thread that reports may be the one that flushes.
             return Ok(());
         }
-        if !self.migration.pace.is_stopped() {
+        if !self.migration.pace.is_stalled() {
             let waited = self.migration.pace.wait(bytes);
-            Counts::add(&self.counts.slowed, 1);
-            Counts::add(&self.counts.slowed_ns, waited.as_nanos() as u64);
+            Counts::add(&self.counts.throttled, 1);
+            Counts::add(&self.counts.throttled_ns, waited.as_nanos() as u64);
             return Ok(());
         }
         let began = Instant::now();
-        self.migration.wait_until_free(self)?;
-        Counts::add(&self.counts.stopped, 1);
-        Counts::add(&self.counts.stopped_ns, began.elapsed().as_nanos() as u64);
+        self.wait_until_flushed()?;
+        Counts::add(&self.counts.stalled, 1);
+        Counts::add(&self.counts.stalled_ns, began.elapsed().as_nanos() as u64);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use lodestore_contract::{Batch, BatchOp, Condition, RangeCondition, Store};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 
-const COMMITS: usize = 11;
+const COMMIT_COUNT: usize = 11;
 
 fn key(index: u64) -> Vec<u8> {
     format!("range/{index:012}").into_bytes()
@@ -37,7 +37,7 @@ fn measure(store: &HashKv, pairs: u64, value: &[u8]) {
             }
         });
         println!("| commit, ms | longest put, ms |\n|---|---|");
-        for _ in 0..COMMITS {
+        for _ in 0..COMMIT_COUNT {
             longest.store(0, Ordering::Relaxed);
             let begun = Instant::now();
             let commit = store.write_if_ranges(&conditions, std::slice::from_ref(&range), &batch);

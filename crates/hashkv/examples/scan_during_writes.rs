@@ -15,7 +15,7 @@ use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_hashkv::{HashKv, HashKvOptions};
 use lodestore_media::PoolOptions;
 
-const ROUNDS: usize = 11;
+const ROUND_COUNT: usize = 11;
 const SCANS: [&str; 3] = ["scan_each", "scan", "snapshot.scan"];
 const VALUE: [u8; 64] = [7; 64];
 
@@ -80,7 +80,7 @@ fn measure(engine: &str, store: &dyn Store, pairs: u64) {
         let ends = AtomicBool::new(!writes);
         let puts = std::thread::scope(|scope| {
             let writer = scope.spawn(|| write(store, pairs, &ends, &next));
-            rounds.extend((0..ROUNDS).map(|_| std::array::from_fn(|kind| time_scan(store, kind, pairs))));
+            rounds.extend((0..ROUND_COUNT).map(|_| std::array::from_fn(|kind| time_scan(store, kind, pairs))));
             ends.store(true, Ordering::Relaxed);
             writer.join().expect("a writer")
         });

@@ -18,25 +18,26 @@ use lodestore_contract::{Error, Result, Store};
 use crate::values::{Values, lock};
 
 /// Long values are admitted while at least 1/8 of the capacity is free inside the LSM's regions.
-const WITHIN_PART: u64 = 8;
+const FREE_SHARE_DIVISOR: u64 = 8;
 /// Share of the segments, without the spare ones, that values may fill. The rest is garbage that
 /// makes collections effective.
-const FILL: (u64, u64) = (15, 16);
+const FILL_SHARE: (u64, u64) = (15, 16);
 
 impl Values {
     /// Computes, stores and returns whether live bytes exceed the file's limit.
     pub(crate) fn note_full(&self) -> bool {
-        let (room, spare) = (self.room_beside(self.leave()), self.spare());
+        let (room, spare) = (self.segments_outside_reserve(self.reserved_bytes()), self.spare());
         let (segments, live) = {
             // Segments held by readers are freed when the readers end, and count as available.
             let space = lock(&self.space);
-            (space.most(room).saturating_sub(spare), space.live_bytes())
+            (space.segments_max(room).saturating_sub(spare), space.live_bytes())
         };
-        let limit = u64::from(segments) * u64::from(self.sizes.segment_bytes) / FILL.1 * FILL.0;
-        let within = || self.index().map_or(0, |index| index.room_within());
-        let full = self.sizes.threshold > 0 && live > limit && within() < self.pool.options().capacity / WITHIN_PART;
+        let limit = u64::from(segments) * u64::from(self.sizes.segment_bytes) / FILL_SHARE.1 * FILL_SHARE.0;
+        let within = || self.index().map_or(0, |index| index.free_bytes_in_regions());
+        let full =
+            self.sizes.threshold > 0 && live > limit && within() < self.pool.options().capacity / FREE_SHARE_DIVISOR;
         if full && !self.full.swap(true, Ordering::AcqRel) {
-            self.touched.store(true, Ordering::Release);
+            self.has_changed.store(true, Ordering::Release);
         } else if !full {
             self.full.store(false, Ordering::Release);
         }
@@ -46,9 +47,9 @@ impl Values {
     /// Records a write or delete whose flush may free space. Called after the write, for a
     /// concurrent check not to miss it.
     #[inline]
-    pub(crate) fn touch(&self) {
+    pub(crate) fn note_change(&self) {
         if self.full.load(Ordering::Acquire) {
-            self.touched.store(true, Ordering::Release);
+            self.has_changed.store(true, Ordering::Release);
         }
     }
 
@@ -58,7 +59,7 @@ impl Values {
     /// [`Error::Full`], [`Error::Poisoned`], [`Error::Closed`].
     #[inline]
     pub(crate) fn admit(&self, key: &[u8], stored: &[u8]) -> Result<()> {
-        if self.refuses(key, stored) { self.look_for_room(stored.len() as u64) } else { Ok(()) }
+        if self.refuses(key, stored) { self.recheck_space(stored.len() as u64) } else { Ok(()) }
     }
 
     /// Returns whether a stored value belongs into the file while the file is full.
@@ -73,25 +74,25 @@ impl Values {
     /// # Errors
     /// As [`Self::admit`].
     #[cold]
-    pub(crate) fn look_for_room(&self, needed: u64) -> Result<()> {
+    pub(crate) fn recheck_space(&self, needed: u64) -> Result<()> {
         self.pool.check_process()?;
-        let _turn = lock(&self.admitting);
-        self.release();
+        let _lock = lock(&self.admission_lock);
+        self.free_retired();
         if !self.note_full() {
             return Ok(());
         }
         // Flushes report overwritten and deleted values dead. Merges of their tables report expired
         // values.
-        let is_touched = self.touched.swap(false, Ordering::AcqRel);
+        let had_changed = self.has_changed.swap(false, Ordering::AcqRel);
         if let Some(index) = self.index() {
-            let settled = if is_touched { index.settle() } else { Ok(()) };
+            let settled = if had_changed { index.settle() } else { Ok(()) };
             // Damage or lack of space concerns other keys: the rest was flushed.
             for done in [settled, index.merge_expired().map(drop)] {
                 if let Err(error @ (Error::Poisoned { .. } | Error::Closed)) = done {
                     return Err(error);
                 }
             }
-            self.release();
+            self.free_retired();
             if !self.note_full() {
                 return Ok(());
             }

@@ -9,12 +9,12 @@ use lodestore_media::{Blocks, Mutant};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::layout::{Home, Pointer, Record, encode_segment, record_len};
-use crate::room::TRIES;
-use crate::space::{Gain, More, Part, Space};
+use crate::room::FUTILE_COLLECTIONS_MAX;
+use crate::space::{Gain, SegmentPart, Space, SpaceRequest};
 use crate::values::{Values, lock};
 
 /// Number of segments that may fail to be written before an append fails.
-const REFUSED: u32 = 4;
+const REFUSED_SEGMENTS_MAX: u32 = 4;
 
 pub(crate) fn hash(key: &[u8]) -> u64 {
     xxh3_64(key)
@@ -39,7 +39,7 @@ impl<'a> Item<'a> {
         record_len(self.key.len(), self.value.len())
     }
 
-    fn is_of(&self, home: Home) -> bool {
+    fn belongs_to(&self, home: Home) -> bool {
         self.cold == (home == Home::Cold) && home.has(self.hash)
     }
 }
@@ -48,7 +48,7 @@ impl<'a> Item<'a> {
 /// them yet.
 pub(crate) struct Appended<'a> {
     values: &'a Values,
-    parts: Vec<(Part, u64)>,
+    parts: Vec<(SegmentPart, u64)>,
     durable: bool,
     /// Pointer of each value; `None` if no segment was available.
     pub(crate) pointers: Vec<Option<Pointer>>,
@@ -56,7 +56,7 @@ pub(crate) struct Appended<'a> {
 
 impl Appended<'_> {
     /// Passes the parts to the caller, which must end their writes.
-    pub(crate) fn keep(mut self) -> (Vec<(Part, u64)>, Vec<Option<Pointer>>) {
+    pub(crate) fn into_parts(mut self) -> (Vec<(SegmentPart, u64)>, Vec<Option<Pointer>>) {
         (std::mem::take(&mut self.parts), std::mem::take(&mut self.pointers))
     }
 }
@@ -65,16 +65,16 @@ impl Drop for Appended<'_> {
     fn drop(&mut self) {
         let mut space = lock(&self.values.space);
         for (part, live) in &self.parts {
-            space.written(part, if self.durable { *live } else { 0 });
+            space.end_write(part, if self.durable { *live } else { 0 });
         }
     }
 }
 
 /// Encodes the bytes of a part: records from `next` on in this order, while they are of the part's
 /// home and fit. Returns the next index and the bytes of records.
-fn fill(
+fn encode_part(
     bytes: &mut Blocks,
-    part: &Part,
+    part: &SegmentPart,
     seed: u32,
     (items, order): (&[Item<'_>], &[usize]),
     (mut next, pointers): (usize, &mut [Option<Pointer>]),
@@ -86,12 +86,12 @@ fn fill(
     let header = bytes.len();
     while let Some(index) = order.get(next) {
         let item = &items[*index];
-        if !item.is_of(part.home) || bytes.len() + item.len() > part.len as usize {
+        if !item.belongs_to(part.home) || bytes.len() + item.len() > part.len as usize {
             break;
         }
         let at = part.from + bytes.len() as u32;
         let pointer = Pointer { segment: part.segment, generation: part.generation, at, len: item.len() as u32 };
-        Record::append(bytes, pointer.place(seed), item.key, item.value);
+        Record::append(bytes, pointer.location(seed), item.key, item.value);
         pointers[*index] = Some(pointer);
         next += 1;
     }
@@ -116,16 +116,16 @@ impl Values {
         }
         let pointers = vec![None; items.len()];
         let mut appended = Appended { values: self, parts: Vec::new(), durable: false, pointers };
-        let (mut tries, mut refused) = (TRIES, 0);
+        let (mut tries, mut refused) = (FUTILE_COLLECTIONS_MAX, 0);
         let mut bytes = Blocks::new();
         let mut next = 0;
         while next < order.len() {
-            let Some(part) = self.take(items, &order[next..], spare)? else {
+            let Some(part) = self.allocate_part(items, &order[next..], spare)? else {
                 // More groups use segments than their bytes imply. Collections, with `spare` 0,
                 // have the segments they need.
                 if spare > 0 && tries > 0 {
                     tries -= 1;
-                    self.gains(&Gain::ANY)?;
+                    self.collect_gain(&Gain::ANY)?;
                     continue;
                 }
                 // No segment for this value; a group with an open tail may have space for another.
@@ -134,7 +134,7 @@ impl Values {
             };
             let before = next;
             let live;
-            (next, live) = fill(&mut bytes, &part, self.seed(), (items, &order), (next, &mut appended.pointers));
+            (next, live) = encode_part(&mut bytes, &part, self.seed(), (items, &order), (next, &mut appended.pointers));
             // A new use hides expired records of the segment: the superblock records the latest
             // such expiry.
             let marked = if part.from == 0 { self.mark_freed_expiry() } else { Ok(()) };
@@ -144,10 +144,10 @@ impl Values {
                 continue;
             };
             order[before..next].iter().for_each(|index| appended.pointers[*index] = None);
-            lock(&self.space).refused(&part);
+            lock(&self.space).fail_write(&part);
             match error {
                 // Retry in another segment.
-                Error::Io { .. } if refused < REFUSED => {
+                Error::Io { .. } if refused < REFUSED_SEGMENTS_MAX => {
                     refused += 1;
                     next = before;
                 }
@@ -165,27 +165,27 @@ impl Values {
 
     /// Allocates a part for the first of these items, which are in hash order, and for the
     /// following items of the same group.
-    fn take(&self, items: &[Item<'_>], order: &[usize], spare: u32) -> Result<Option<Part>> {
+    fn allocate_part(&self, items: &[Item<'_>], order: &[usize], spare: u32) -> Result<Option<SegmentPart>> {
         let Some(first) = order.first().map(|index| &items[*index]) else { return Ok(None) };
-        let room = self.room_beside(self.leave());
+        let room = self.segments_outside_reserve(self.reserved_bytes());
         let mut space = lock(&self.space);
         let owner = space.owner_of(first.hash, first.cold);
         let home = space.home(owner);
         let mut wanted = 0;
-        for item in order.iter().map(|index| &items[*index]).take_while(|item| item.is_of(home)) {
+        for item in order.iter().map(|index| &items[*index]).take_while(|item| item.belongs_to(home)) {
             wanted += item.len();
             if wanted >= self.sizes.segment_bytes as usize {
                 break;
             }
         }
         let mut failed = None;
-        let mut more = |more: More| {
+        let mut more = |more: SpaceRequest| {
             self.find_space(more).unwrap_or_else(|error| {
                 failed = Some(error);
                 false
             })
         };
-        let part = space.take(owner, (first.len(), wanted), (room, spare), &mut more);
+        let part = space.allocate_part(owner, (first.len(), wanted), (room, spare), &mut more);
         failed.map_or(Ok(part), Err)
     }
 
@@ -194,18 +194,18 @@ impl Values {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Poisoned`].
-    fn find_space(&self, more: More) -> Result<bool> {
+    fn find_space(&self, more: SpaceRequest) -> Result<bool> {
         let segment_bytes = u64::from(self.sizes.segment_bytes);
         let (at, bytes) = match more {
-            More::Fill(hole) => (self.offset(hole), segment_bytes),
-            More::Grow(count) => (self.file.len(), u64::from(count) * segment_bytes),
+            SpaceRequest::Fill(hole) => (self.offset(hole), segment_bytes),
+            SpaceRequest::Grow(count) => (self.file.len(), u64::from(count) * segment_bytes),
         };
-        if !self.pool.take_beside(bytes, self.leave()) {
+        if !self.pool.take_beside(bytes, self.reserved_bytes()) {
             return Ok(false);
         }
         let done = match more {
-            More::Fill(_) => self.file.reserve(at, bytes),
-            More::Grow(_) => self.file.grow(at + bytes),
+            SpaceRequest::Fill(_) => self.file.reserve(at, bytes),
+            SpaceRequest::Grow(_) => self.file.grow(at + bytes),
         };
         let Err(error) = done else { return Ok(true) };
         self.pool.give_beside(bytes);

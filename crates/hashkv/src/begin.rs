@@ -6,26 +6,21 @@
 
 use std::sync::Arc;
 
-use lodestore_contract::{EngineCounters, Error, PoisonReason, Result, Stats, Store, now_millis};
-use lodestore_fluidkv::{FluidKv, FluidkvStats, Separator};
-use lodestore_media::{BlockFile, BlockOptions, Blocks, Mutant, OpenReport, Pool};
+use lodestore_contract::{Error, PoisonReason, Result};
+use lodestore_fluidkv::{FluidKv, Separator};
+use lodestore_media::{BlockFile, BlockOptions, Mutant, OpenReport, Pool};
 
-use crate::layout::{
-    ENGINE, Home, SEGMENT_HEADER, SEGMENT_LEAST, Stored, Superblock, decode_segment, segment_bytes_of,
-};
+use crate::layout::{Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
 use crate::opening;
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
-use crate::stats::HashkvStats;
-use crate::store::Running;
+use crate::superblock::{rebuild_superblock, write_superblock};
 use crate::values::{Sizes, Values, lock};
 
 /// Error text for a values file that is missing or has no superblock.
-const GONE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
+const MISSING_ADVICE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
 /// Number of segment headers that an open reads ahead together.
-const HEADERS: usize = 256;
-/// Maximum offsets probed for a header if the superblock is damaged.
-const LOOKS: u64 = 1 << 16;
+const READ_HEADERS_COUNT: usize = 256;
 
 pub(crate) fn start(
     pool: &Arc<Pool>,
@@ -87,16 +82,16 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
     if !report.engine_created {
         // Remains of an interrupted creation are overwritten.
         let file = writing()?;
-        let superblock = begin_file(pool, &file, options)?;
+        let superblock = create_file(pool, &file, options)?;
         return Ok(Begun { file, superblock, lost: None });
     }
-    let gone = || Error::corrupt("values.0000", GONE);
+    let gone = || Error::corrupt("values.0000", MISSING_ADVICE);
     // Opening for writing would create the file.
     let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
     let is_salvage = pool.options().salvage;
     match found {
         Err(Error::Corrupt { place, what, .. }) if is_salvage => {
-            let segment_bytes = options.segment_of_new() as u32;
+            let segment_bytes = options.new_segment_bytes() as u32;
             let superblock = Superblock { segment_bytes, freed_expiry_max: u64::MAX, opening: 0 };
             Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
         }
@@ -122,54 +117,14 @@ fn found(file: BlockFile) -> Result<Begun> {
 
 /// Writes the superblock of a new file. The superblock is durable before any pointer into the file
 /// exists.
-fn begin_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
-    let segment_bytes = options.segment_of_new() as u32;
+fn create_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
+    let segment_bytes = options.new_segment_bytes() as u32;
     let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool)? };
     file.grow(BlockFile::BLOCK)?;
     write_superblock(file, superblock)?;
     if !file.mutant(Mutant::SuperblockEarly) {
         file.sync_now()?;
     }
-    Ok(superblock)
-}
-
-pub(crate) fn write_superblock(file: &BlockFile, superblock: Superblock) -> Result<()> {
-    let mut block = Blocks::new();
-    block.extend_from_slice(&superblock.encode());
-    block.resize(BlockFile::BLOCK as usize);
-    file.write(0, &block)
-}
-
-/// Rebuilds the damaged superblock in `block`. Each segment's header holds the segment's number.
-/// The number and the position yield the length of a segment.
-///
-/// # Errors
-/// `refused` if no header yields a length or the version differs; [`Error::Io`],
-/// [`Error::Poisoned`].
-fn rebuild_superblock(file: &BlockFile, block: &[u8], refused: Error) -> Result<Superblock> {
-    if !matches!(refused, Error::Corrupt { .. }) {
-        return Err(refused);
-    }
-    let mut votes = [0u32; u32::BITS as usize];
-    let steps = (file.len().saturating_sub(BlockFile::BLOCK) / u64::from(SEGMENT_LEAST)).min(LOOKS);
-    for step in 1..steps {
-        let behind = step * u64::from(SEGMENT_LEAST);
-        let mut header = [0; SEGMENT_HEADER];
-        if file.read(BlockFile::BLOCK + behind, &mut header).is_err() {
-            continue;
-        }
-        // A value may look like a header: the majority of headers decides.
-        if let Some(segment_bytes) = segment_bytes_of(&header, behind) {
-            votes[segment_bytes.trailing_zeros() as usize] += 1;
-        }
-    }
-    let most = votes.iter().copied().max().unwrap_or(0);
-    let power = votes.iter().position(|votes| *votes == most && most > 0).ok_or(refused)?;
-    // The damage destroyed the last time at which space was freed. The current time is not earlier.
-    let opening = Superblock::opening_in(block);
-    let superblock = Superblock { segment_bytes: 1 << power, freed_expiry_max: now_millis(), opening };
-    write_superblock(file, superblock)?;
-    file.sync_now()?;
     Ok(superblock)
 }
 
@@ -195,13 +150,13 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
     }
     let is_written = !values.sizes.is_lost;
     if is_written {
-        make_length(values)?;
+        extend_file(values)?;
     }
     let held = lock(&values.space).counted();
     let mut arranged = Vec::with_capacity(held.len());
-    for together in held.chunks(HEADERS) {
+    for together in held.chunks(READ_HEADERS_COUNT) {
         // Announce the reads together: one after another, each would wait for the disk.
-        together.iter().for_each(|segment| values.file.will_read(values.offset(*segment), SEGMENT_HEADER as u64));
+        together.iter().for_each(|segment| values.file.will_read(values.offset(*segment), SEGMENT_HEADER_BYTES as u64));
         for segment in together {
             arranged.push((*segment, header(values, *segment)?));
         }
@@ -218,7 +173,7 @@ fn count(values: &Values, index: &FluidKv) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Io`].
-fn make_length(values: &Values) -> Result<()> {
+fn extend_file(values: &Values) -> Result<()> {
     let wanted = values.offset(lock(&values.space).counts().all);
     if wanted <= values.file.len() {
         return Ok(());
@@ -237,69 +192,10 @@ fn make_length(values: &Values) -> Result<()> {
 /// Returns owner and generation from a segment's header. A segment without a header has no owner,
 /// but its records are readable.
 fn header(values: &Values, segment: u32) -> Result<Option<(Home, u32)>> {
-    let mut header = [0; SEGMENT_HEADER];
+    let mut header = [0; SEGMENT_HEADER_BYTES];
     match values.file.read(values.offset(segment), &mut header) {
         // Beyond the end of a cut file nothing can be read.
         Err(Error::Io { .. } | Error::Corrupt { .. }) => Ok(None),
         read => read.map(|()| decode_segment(&header, segment)),
     }
-}
-
-/// Returns the statistics of the store: the LSM's and the file's.
-pub(crate) fn account(running: &Running) -> Stats {
-    let mut stats = running.index.stats();
-    stats.engine = ENGINE;
-    if running.values.pool.is_foreign() {
-        return stats;
-    }
-    let values = &running.values;
-    let (segments, live, groups) = {
-        let space = lock(&values.space);
-        stats.dram_bytes += space.dram_bytes();
-        (space.counts(), space.live_bytes(), space.groups())
-    };
-    let bytes = |count: u32| u64::from(count) * u64::from(values.sizes.segment_bytes);
-    let (all, open) = (bytes(segments.all - segments.holes), bytes(segments.free));
-    // The superblock's block is counted in no class.
-    stats.space.size += all;
-    stats.space.capacity = values.pool.options().capacity;
-    stats.space.live += live;
-    stats.space.free += open;
-    stats.space.dead += all.saturating_sub(open + live);
-    let counters = values.file.counts();
-    stats.bytes_written += counters.bytes_written;
-    stats.fences += counters.syncs;
-    let own = &values.counts;
-    let read = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
-    let lsm = stats.engine_counters.of::<FluidkvStats>().copied().unwrap_or_default();
-    stats.engine_counters = EngineCounters::new(HashkvStats {
-        values_segments: u64::from(segments.all),
-        values_segments_free: u64::from(segments.free),
-        values_segments_holes: u64::from(segments.holes),
-        values_segments_waiting: u64::from(segments.waiting),
-        values_segments_damaged: u64::from(segments.damaged),
-        values_live_bytes: live,
-        values_groups: groups as u64,
-        values_segments_spare: u64::from(values.spare()),
-        values_longest_bytes: values.sizes.longest as u64,
-        values_separated: read(&own.separated),
-        values_separated_bytes: read(&own.separated_bytes),
-        values_kept_inline: read(&own.kept),
-        values_separated_late: read(&own.late),
-        values_collections: read(&own.collections),
-        values_collections_failed: read(&own.failed),
-        values_refused_now: values.full.load(std::sync::atomic::Ordering::Relaxed).into(),
-        values_moved: read(&own.moved),
-        values_moved_bytes: read(&own.moved_bytes),
-        values_cooled_bytes: read(&own.cooled),
-        values_scanned_bytes: read(&own.scanned_bytes),
-        values_segments_freed: read(&own.freed),
-        values_looks: read(&own.looks),
-        values_group_splits: read(&own.splits),
-        values_written_bytes: counters.bytes_written,
-        values_reads: counters.reads,
-        values_read_bytes: counters.bytes_read,
-        lsm,
-    });
-    stats
 }

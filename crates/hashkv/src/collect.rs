@@ -28,8 +28,8 @@ use lodestore_fluidkv::{FluidKv, Replace};
 use lodestore_media::Mutant;
 
 use crate::append::{Appended, Item};
-use crate::layout::{Place, Pointer, Record, STEP, Stored, each_record};
-use crate::space::{Census, Gain, Outcome, Taken, Victim};
+use crate::layout::{Pointer, RECORD_ALIGN_BYTES, Record, RecordLocation, Stored, each_record};
+use crate::space::{Gain, LiveCount, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
 /// Liveness of a record, as flushes have reported it.
@@ -42,11 +42,11 @@ enum Live {
 }
 
 /// The records of a victim, by key.
-type Places<'a> = HashMap<&'a [u8], Vec<(Pointer, &'a [u8], Live)>>;
+type VictimRecords<'a> = HashMap<&'a [u8], Vec<(Pointer, &'a [u8], Live)>>;
 
 /// Result of replacing a pointer by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum Replacement {
     Done,
     /// The key has another value now.
     Overtaken,
@@ -69,16 +69,16 @@ fn is_damage(error: &Error) -> bool {
 
 /// Calls `each` for all intact records of this use of a segment, at any offset: also for records
 /// after a damaged one.
-fn each_whole<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, Record<'a>)) {
+fn for_each_whole_record<'a>(bytes: &'a [u8], first: RecordLocation, mut each: impl FnMut(Pointer, Record<'a>)) {
     let mut at = first.at as usize;
     while at < bytes.len() {
-        let place = Place { at: at as u32, ..first };
-        let record = Record::read(&bytes[at..], place);
+        let location = RecordLocation { at: at as u32, ..first };
+        let record = Record::read(&bytes[at..], location);
         let len = record.map_or(0, |record| record.len());
         if let Some(record) = record {
-            each(Pointer::to(place, len as u32), record);
+            each(Pointer::to(location, len as u32), record);
         }
-        at += len.max(STEP);
+        at += len.max(RECORD_ALIGN_BYTES);
     }
 }
 
@@ -90,10 +90,10 @@ impl Values {
     /// do not fit into the file, or their pointers into the LSM. No value is lost on error.
     pub(crate) fn collect(&self, gain: &Gain) -> Result<bool> {
         let Some(index) = self.index() else { return Ok(false) };
-        if self.release() >= gain.segments as usize {
+        if self.free_retired() >= gain.segments as usize {
             return Ok(true);
         }
-        let _turn = lock(&self.collecting);
+        let _lock = lock(&self.collecting);
         // While readers hold retired segments, fewer segments may be free than flushes leave.
         let room = self.spare().min(self.available());
         let victim = {
@@ -103,8 +103,8 @@ impl Values {
         let Some(victim) = victim else { return Ok(false) };
         let mut done = Outcome::default();
         let outcome = self.collect_victim(&index, &victim, &mut done);
-        lock(&self.space).collected(&victim, &done, self.moment());
-        self.release();
+        lock(&self.space).end_collection(&victim, &done, self.moment());
+        self.free_retired();
         outcome.map(|()| !done.done.is_empty())
     }
 
@@ -117,33 +117,33 @@ impl Values {
             }
         }
         let read = self.read_victim(victim, outcome);
-        let mut places = Places::new();
+        let mut records_by_key = VictimRecords::new();
         let mut torn = HashSet::new();
         for (taken, bytes) in &read {
-            if !find_records(bytes, taken.first_place(self.seed()), taken, &mut places) {
+            if !find_records(bytes, taken.first_location(self.seed()), taken, &mut records_by_key) {
                 torn.insert(taken.segment);
             }
         }
         // Segments with records whose liveness is unknown.
         let mut unclear = HashSet::new();
-        let mut survivors = self.survivors(index, &places, &mut unclear)?;
+        let mut survivors = self.survivors(index, &records_by_key, &mut unclear)?;
         if self.file.mutant(Mutant::CollectedFreedEarly) {
             let done = victim.segments.iter().map(|taken| taken.segment).collect();
             let early = Outcome { done, ..Outcome::default() };
-            lock(&self.space).collected(victim, &early, self.moment());
-            self.release();
+            lock(&self.space).end_collection(victim, &early, self.moment());
+            self.free_retired();
             return self.move_all(index, &survivors, &mut unclear);
         }
         let live = live_by_segment(&survivors);
         let live = |segment: u32| live.get(&segment).copied().unwrap_or(0);
         // Uncounted segments are only counted now; their records are not moved.
-        let is_counted = |taken: &Taken| match taken.census {
+        let is_counted = |taken: &Taken| match taken.live_count {
             _ if unclear.contains(&taken.segment) => false,
-            Census::Counted => false,
+            LiveCount::Counted => false,
             // All intact records of this use were found. The rest is of an earlier use, or damaged;
             // reads report damage.
-            Census::Guessed => true,
-            Census::Nameless => !torn.contains(&taken.segment),
+            LiveCount::Guessed => true,
+            LiveCount::Nameless => !torn.contains(&taken.segment),
         };
         let counted = read.iter().filter(|(taken, _)| is_counted(taken));
         let counted: HashSet<u32> = counted.map(|(taken, _)| taken.segment).collect();
@@ -164,7 +164,7 @@ impl Values {
             }
             // Unreadable bytes of the segment may be live.
             let all = !torn.contains(&segment)
-                || (taken.census == Census::Counted && live(segment) >= space.live_of(segment));
+                || (taken.live_count == LiveCount::Counted && live(segment) >= space.live_of(segment));
             if counted.contains(&segment) {
                 outcome.done.extend((live(segment) == 0).then_some(segment));
             } else if all && !unclear.contains(&segment) {
@@ -205,11 +205,11 @@ impl Values {
     fn survivors<'a>(
         &self,
         index: &FluidKv,
-        places: &Places<'a>,
+        records_by_key: &VictimRecords<'a>,
         unclear: &mut HashSet<u32>,
     ) -> Result<Vec<Survivor<'a>>> {
         let (mut survivors, mut stored) = (Vec::new(), Vec::new());
-        for (key, versions) in places {
+        for (key, versions) in records_by_key {
             // Only one version among the victim's segments, which are a few of the group's: the
             // value was rarely updated since its flush.
             let cold = self.sizes.hotness && versions.len() == 1;
@@ -228,7 +228,7 @@ impl Values {
                 continue;
             }
             let asks = versions.iter().any(|(.., known)| *known == Live::Unknown);
-            match named_now(index, key, asks, &mut stored) {
+            match current_entry(index, key, asks, &mut stored) {
                 Ok(None) => live().for_each(|(old, value, _)| survives(*old, value, old.stored())),
                 Ok(Some(now)) => {
                     if let Some((old, value, _)) = versions.iter().find(|(old, ..)| Stored::Pointer(*old) == now) {
@@ -256,67 +256,68 @@ impl Values {
             // Copies that were placed are garbage in segments that will be collected.
             let garbage: Vec<_> = appended.pointers.iter().flatten().copied().collect();
             drop(appended);
-            garbage.into_iter().for_each(|pointer| self.forget(pointer));
+            garbage.into_iter().for_each(|pointer| self.note_garbage(pointer));
             let needed = survivors.iter().map(|survivor| u64::from(survivor.old.len)).sum();
             return Err(Error::Full { needed, capacity: self.pool.options().capacity });
         }
-        let olds: Vec<&[u8]> = survivors.iter().map(|survivor| &*survivor.stored).collect();
-        let turns = self.turn_each(index, &items, &olds, appended)?;
-        if turns.contains(&Turn::Overtaken) {
+        let old_entries: Vec<&[u8]> = survivors.iter().map(|survivor| &*survivor.stored).collect();
+        let replacements = self.replace_each(index, &items, &old_entries, appended)?;
+        if replacements.contains(&Replacement::Overtaken) {
             // The record may have expired, with an entry that still names the old location.
             self.note_expired();
         }
-        let of = |turn: Turn| {
-            let turned = survivors.iter().zip(&turns);
-            turned.filter(move |(_, is)| **is == turn).map(|(survivor, _)| survivor)
+        let of = |replacement: Replacement| {
+            let replaced = survivors.iter().zip(&replacements);
+            replaced.filter(move |(_, is)| **is == replacement).map(|(survivor, _)| survivor)
         };
-        unclear.extend(of(Turn::Unknown).map(|survivor| survivor.old.segment));
+        unclear.extend(of(Replacement::Unknown).map(|survivor| survivor.old.segment));
         let bytes = |cold: bool| -> u64 {
-            of(Turn::Done).filter(|one| one.item.cold || !cold).map(|one| u64::from(one.old.len)).sum()
+            of(Replacement::Done).filter(|one| one.item.cold || !cold).map(|one| u64::from(one.old.len)).sum()
         };
-        Counts::add(&self.counts.moved, of(Turn::Done).count() as u64);
+        Counts::add(&self.counts.moved, of(Replacement::Done).count() as u64);
         Counts::add(&self.counts.moved_bytes, bytes(false));
-        Counts::add(&self.counts.cooled, bytes(true));
+        Counts::add(&self.counts.cold_bytes, bytes(true));
         Ok(())
     }
 
-    /// Replaces `olds`, the LSM's entries of these items, by pointers to the appended copies, for
-    /// keys that still have them. Returns which were replaced. The other copies are garbage.
+    /// Replaces `old_entries`, the LSM's entries of these items, by pointers to the appended
+    /// copies, for keys that still have them. Returns which were replaced. The other copies are
+    /// garbage.
     ///
     /// # Errors
     /// As [`FluidKv::replace`], except for keys with damaged entries, which are left unchanged. On
     /// error earlier replacements remain, and the other copies are garbage.
-    pub(crate) fn turn(
+    pub(crate) fn replace_pointers(
         &self,
         index: &FluidKv,
         items: &[Item<'_>],
-        olds: &[&[u8]],
+        old_entries: &[&[u8]],
         appended: Appended<'_>,
     ) -> Result<Vec<bool>> {
-        let turns = self.turn_each(index, items, olds, appended)?;
-        Ok(turns.into_iter().map(|turn| turn == Turn::Done).collect())
+        let replacements = self.replace_each(index, items, old_entries, appended)?;
+        Ok(replacements.into_iter().map(|replacement| replacement == Replacement::Done).collect())
     }
 
-    /// As [`Self::turn`], with the result for each item.
-    fn turn_each(
+    /// As [`Self::replace_pointers`], with the result for each item.
+    fn replace_each(
         &self,
         index: &FluidKv,
         items: &[Item<'_>],
-        olds: &[&[u8]],
+        old_entries: &[&[u8]],
         appended: Appended<'_>,
-    ) -> Result<Vec<Turn>> {
+    ) -> Result<Vec<Replacement>> {
         let news: Vec<_> = appended.pointers.iter().map(|pointer| pointer.map(Pointer::stored)).collect();
         let new = |at: usize| news[at].as_deref().unwrap_or_default();
         let placed: Vec<usize> = (0..items.len()).filter(|at| news[*at].is_some()).collect();
-        let mut turns = vec![Turn::Overtaken; items.len()];
+        let mut replacements = vec![Replacement::Overtaken; items.len()];
         let mut left = placed.clone();
         let outcome = loop {
             let moves: Vec<_> =
-                left.iter().map(|at| Replace { key: items[*at].key, old: olds[*at], new: new(*at) }).collect();
+                left.iter().map(|at| Replace { key: items[*at].key, old: old_entries[*at], new: new(*at) }).collect();
             let error = match index.replace(&moves) {
                 Ok(replaced) => {
                     for (at, replaced) in left.iter().zip(replaced) {
-                        turns[*at] = if replaced { Turn::Done } else { Turn::Overtaken };
+                        replacements[*at] = if replaced { Replacement::Done } else { Replacement::Overtaken };
                     }
                     break Ok(());
                 }
@@ -325,8 +326,8 @@ impl Values {
             // Some items may have been replaced. Leave out items whose entries cannot be read.
             let count = left.len();
             left.retain(|at| {
-                turns[*at] = turned(index, items[*at].key, new(*at));
-                turns[*at] == Turn::Overtaken
+                replacements[*at] = replacement_of(index, items[*at].key, new(*at));
+                replacements[*at] == Replacement::Overtaken
             });
             if !is_damage(&error) || left.len() == count {
                 break Err(error);
@@ -334,21 +335,21 @@ impl Values {
         };
         // A damaged table holds an older entry than the new pointer, which would be in a log or in
         // a newer table.
-        let is_named = |at: usize| match turns[at] {
-            Turn::Done => true,
-            Turn::Overtaken => false,
-            Turn::Unknown => !matches!(index.is_buffered(items[at].key), Ok(false)),
+        let is_named = |at: usize| match replacements[at] {
+            Replacement::Done => true,
+            Replacement::Overtaken => false,
+            Replacement::Unknown => !matches!(index.is_buffered(items[at].key), Ok(false)),
         };
         let garbage = placed.iter().filter(|at| !is_named(**at));
         let garbage: Vec<_> = garbage.filter_map(|at| appended.pointers[*at]).collect();
         // The LSM names the moved records: they are counted, and may be collected.
         drop(appended);
-        garbage.into_iter().for_each(|pointer| self.forget(pointer));
-        outcome.map(|()| turns)
+        garbage.into_iter().for_each(|pointer| self.note_garbage(pointer));
+        outcome.map(|()| replacements)
     }
 
-    fn forget(&self, pointer: Pointer) {
-        lock(&self.space).died(pointer);
+    fn note_garbage(&self, pointer: Pointer) {
+        lock(&self.space).mark_dead(pointer);
     }
 }
 
@@ -361,20 +362,26 @@ fn live_by_segment(survivors: &[Survivor<'_>]) -> HashMap<u32, u64> {
     live
 }
 
-/// Adds the records of a segment to `places`, by key. Returns whether the rest is only padding.
-fn find_records<'a>(bytes: &'a [u8], first: Place, taken: &Taken, places: &mut Places<'a>) -> bool {
+/// Adds the records of a segment to `records_by_key`, by key. Returns whether the rest is only
+/// padding.
+fn find_records<'a>(
+    bytes: &'a [u8],
+    first: RecordLocation,
+    taken: &Taken,
+    records_by_key: &mut VictimRecords<'a>,
+) -> bool {
     let known = |pointer: Pointer| match &taken.dead {
         Some(dead) if dead.binary_search(&pointer.at).is_ok() => Live::No,
         Some(_) => Live::Yes,
         None => Live::Unknown,
     };
     let whole = each_record(bytes, first, |pointer, record| {
-        places.entry(record.key).or_default().push((pointer, record.value, known(pointer)));
+        records_by_key.entry(record.key).or_default().push((pointer, record.value, known(pointer)));
     });
     if !whole {
         // Records after damage in the same block can be read, too.
-        each_whole(bytes, first, |pointer, record| {
-            let versions = places.entry(record.key).or_default();
+        for_each_whole_record(bytes, first, |pointer, record| {
+            let versions = records_by_key.entry(record.key).or_default();
             if versions.iter().all(|(there, ..)| *there != pointer) {
                 versions.push((pointer, record.value, known(pointer)));
             }
@@ -388,7 +395,7 @@ fn find_records<'a>(bytes: &'a [u8], first: Place, taken: &Taken, places: &mut P
 ///
 /// # Errors
 /// As [`FluidKv::peek_into`].
-fn named_now<'s>(index: &FluidKv, key: &[u8], asked: bool, stored: &'s mut Vec<u8>) -> Result<Option<Stored<'s>>> {
+fn current_entry<'s>(index: &FluidKv, key: &[u8], asked: bool, stored: &'s mut Vec<u8>) -> Result<Option<Stored<'s>>> {
     if !asked && !index.is_buffered(key)? {
         return Ok(None);
     }
@@ -399,12 +406,12 @@ fn named_now<'s>(index: &FluidKv, key: &[u8], asked: bool, stored: &'s mut Vec<u
 }
 
 /// Returns whether the LSM has `new` for a key.
-fn turned(index: &FluidKv, key: &[u8], new: &[u8]) -> Turn {
+fn replacement_of(index: &FluidKv, key: &[u8], new: &[u8]) -> Replacement {
     let mut stored = Vec::new();
     match index.peek_into(key, &mut stored) {
-        Ok(true) if stored == new => Turn::Done,
-        Ok(_) => Turn::Overtaken,
-        Err(_) => Turn::Unknown,
+        Ok(true) if stored == new => Replacement::Done,
+        Ok(_) => Replacement::Overtaken,
+        Err(_) => Replacement::Unknown,
     }
 }
 
@@ -420,7 +427,7 @@ mod tests {
 
     /// Records that a pointer may name are found, and are moved before their segment is retired.
     #[test]
-    fn records_behind_damage_in_their_block_are_found_and_those_of_an_earlier_use_are_not() {
+    fn records_after_damage_in_their_block_are_found_and_those_of_an_earlier_use_are_not() {
         let mut bytes = Blocks::new();
         bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
         let mut wanted = Vec::new();
@@ -428,16 +435,16 @@ mod tests {
             let generation = if index < 6 { 3 } else { 2 };
             let at = bytes.len() as u32;
             let mut pointer = Pointer { segment: 7, generation, at, len: 0 };
-            Record::append(&mut bytes, pointer.place(5), &[index], &[index; 100]);
+            Record::append(&mut bytes, pointer.location(5), &[index], &[index; 100]);
             pointer.len = bytes.len() as u32 - at;
             wanted.extend((generation == 3).then_some(pointer));
         }
         // Flip a bit of the second record's value.
         bytes[wanted.remove(1).at as usize + 40] ^= 1;
-        let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, census: Census::Guessed, live: 0 };
-        let mut places = Places::new();
-        assert!(!find_records(&bytes, taken.first_place(5), &taken, &mut places));
-        let mut found: Vec<Pointer> = places.values().flatten().map(|(pointer, ..)| *pointer).collect();
+        let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, live_count: LiveCount::Guessed, live: 0 };
+        let mut records_by_key = VictimRecords::new();
+        assert!(!find_records(&bytes, taken.first_location(5), &taken, &mut records_by_key));
+        let mut found: Vec<Pointer> = records_by_key.values().flatten().map(|(pointer, ..)| *pointer).collect();
         found.sort_unstable_by_key(|pointer| pointer.at);
         assert_eq!(found, wanted);
     }
@@ -445,7 +452,7 @@ mod tests {
     /// Regression: a segment whose survivors did not fit blocked its whole victim, and the same
     /// victim was read again and again.
     #[test]
-    fn of_a_collection_without_room_comes_free_what_nothing_survives_of() {
+    fn a_collection_without_space_frees_segments_without_survivors() {
         let scratch = Scratch::new();
         let mut options = HashKvOptions { segment_bytes: 16 << 10, ..HashKvOptions::default() };
         options.index.pool = PoolOptions { capacity: 16 << 20, ..PoolOptions::default() };
@@ -475,8 +482,8 @@ mod tests {
         store.running.index.settle().expect("settle");
         // As if more deaths were reported than bytes counted there. No segment is free, and no
         // space for one.
-        (0..50).for_each(|_| lock(&values.space).died(kept));
-        let aside = lock(&values.space).take_to_give_back(0);
+        (0..50).for_each(|_| lock(&values.space).mark_dead(kept));
+        let aside = lock(&values.space).take_for_release(0);
         let room = values.pool.room();
         assert!(values.pool.take_beside(room, 0));
         let counted = || lock(&values.space).live_of(kept.segment);
@@ -485,7 +492,7 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Full { .. })), "{outcome:?}");
         assert!(values.available() > 10, "{}", values.available());
         assert!(counted() > 10_000, "{} bytes: it is taken for nothing again", counted());
-        lock(&values.space).gave_back(aside);
+        lock(&values.space).mark_holes(aside);
         values.pool.give_beside(room);
         for index in 0..keys {
             let wanted = staying.contains(&index).then(|| vec![index as u8; 1000]);

@@ -4,16 +4,16 @@
 use lodestore_media::crc32c;
 
 use crate::layout::{
-    Place, Record, SEGMENT_HEADER, SUPERBLOCK_SUMMED, Stored, Superblock, VERSION, decode_segment, each_record,
-    encode_segment,
+    Record, RecordLocation, SEGMENT_HEADER_BYTES, SUPERBLOCK_SUMMED_BYTES, Stored, Superblock, VERSION, decode_segment,
+    each_record, encode_segment,
 };
 
 /// The segment number under which bytes are read.
-const SEGMENT: u32 = 9;
+const SEGMENT_ID: u32 = 9;
 /// Seed of the checksums of the segment's records.
 const SEED: u32 = 5;
 /// Generation of the segment if no header has one.
-const GENERATION: u32 = 3;
+const GENERATION_DEFAULT: u32 = 3;
 
 /// Reads bytes as each structure of the values file and of the index, both unchanged and with valid
 /// checksums. Each structure that is read must equal its encoding. Returns the number of structures
@@ -59,18 +59,18 @@ fn superblock(bytes: &[u8]) -> usize {
 
 /// Reads a header and the records after it. Records follow one another, inside the bytes.
 fn segment(bytes: &[u8]) -> usize {
-    let header = decode_segment(bytes, SEGMENT);
+    let header = decode_segment(bytes, SEGMENT_ID);
     if let Some((home, generation)) = header {
-        assert!(bytes.starts_with(&encode_segment((SEGMENT, generation), home)), "a header");
+        assert!(bytes.starts_with(&encode_segment((SEGMENT_ID, generation), home)), "a header");
     }
-    let generation = header.map_or(GENERATION, |(_, generation)| generation);
-    let first = Place { seed: SEED, segment: SEGMENT, generation, at: SEGMENT_HEADER as u32 };
-    let (mut end, mut read) = (SEGMENT_HEADER, usize::from(header.is_some()));
+    let generation = header.map_or(GENERATION_DEFAULT, |(_, generation)| generation);
+    let first = RecordLocation { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
+    let (mut end, mut read) = (SEGMENT_HEADER_BYTES, usize::from(header.is_some()));
     each_record(bytes, first, |pointer, record| {
         let at = pointer.at as usize;
         assert!(at >= end && at + record.key.len() + record.value.len() <= bytes.len(), "a record's place");
-        assert_eq!((pointer.segment, pointer.generation), (SEGMENT, generation), "a record's use of the segment");
-        assert_eq!(Record::read(&bytes[at..], pointer.place(SEED)), Some(record), "a record by its pointer");
+        assert_eq!((pointer.segment, pointer.generation), (SEGMENT_ID, generation), "a record's use of the segment");
+        assert_eq!(Record::read(&bytes[at..], pointer.location(SEED)), Some(record), "a record by its pointer");
         (end, read) = (at + pointer.len as usize, read + 1);
     });
     read
@@ -91,16 +91,16 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
             let more = if how % 8 == 6 { 4096 } else { 0 };
             put(&mut sealed, 12, &((1u32 << (power % 32)) + more).to_le_bytes());
         }
-        put(&mut sealed, SUPERBLOCK_SUMMED, &[]);
-        let sum = crc32c(&[&sealed[..SUPERBLOCK_SUMMED]]);
-        put(&mut sealed, SUPERBLOCK_SUMMED, &sum.to_le_bytes());
+        put(&mut sealed, SUPERBLOCK_SUMMED_BYTES, &[]);
+        let sum = crc32c(&[&sealed[..SUPERBLOCK_SUMMED_BYTES]]);
+        put(&mut sealed, SUPERBLOCK_SUMMED_BYTES, &sum.to_le_bytes());
         return sealed;
     }
     put(&mut sealed, 0, b"SHSG");
-    put(&mut sealed, 4, &SEGMENT.to_le_bytes());
+    put(&mut sealed, 4, &SEGMENT_ID.to_le_bytes());
     // Usually as many prefix bits as its depth, and no more.
     if how % 8 == 1 {
-        put(&mut sealed, SEGMENT_HEADER, &[]);
+        put(&mut sealed, SEGMENT_HEADER_BYTES, &[]);
         let kind = [sealed[16] % 22, sealed[17] % 2];
         put(&mut sealed, 16, &kind);
     } else {
@@ -110,11 +110,11 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
         put(&mut sealed, 16, &[depth, 0, 0, 0]);
         put(&mut sealed, 24, &[0; 4]);
     }
-    put(&mut sealed, SEGMENT_HEADER, &[]);
+    put(&mut sealed, SEGMENT_HEADER_BYTES, &[]);
     let sum = crc32c(&[&sealed[..28]]);
     put(&mut sealed, 28, &sum.to_le_bytes());
-    let generation = decode_segment(&sealed, SEGMENT).map_or(GENERATION, |(_, generation)| generation);
-    let place = Place { seed: SEED, segment: SEGMENT, generation, at: SEGMENT_HEADER as u32 };
-    Record::seal(&mut sealed[SEGMENT_HEADER..], place);
+    let generation = decode_segment(&sealed, SEGMENT_ID).map_or(GENERATION_DEFAULT, |(_, generation)| generation);
+    let location = RecordLocation { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
+    Record::seal(&mut sealed[SEGMENT_HEADER_BYTES..], location);
     sealed
 }

@@ -16,20 +16,9 @@ use crate::layout::Stored;
 use crate::values::{Counts, Values, lock};
 
 /// Approximate bytes of values that are separated together.
-const TOGETHER: usize = 1 << 20;
+const SEPARATED_BYTES_MAX: usize = 1 << 20;
 /// Maximum keys examined in one step.
-const LOOK: usize = 16 << 10;
-
-/// State of late separation.
-#[derive(Debug, Default)]
-pub(crate) struct Late {
-    /// A pass over all keys is due.
-    due: bool,
-    /// The last key that this pass has examined; `None` between passes.
-    from: Option<Vec<u8>>,
-    /// The pass left out values, for lack of space or because a call failed.
-    left: bool,
-}
+const EXAMINED_KEYS_MAX: usize = 16 << 10;
 
 impl Values {
     /// Records that the LSM has values to be separated.
@@ -52,7 +41,7 @@ impl Values {
                 if !std::mem::take(&mut late.due) {
                     return Ok(false);
                 }
-                late.left = false;
+                late.has_leftovers = false;
             }
             late.from.clone()
         };
@@ -66,8 +55,8 @@ impl Values {
         };
         let more = {
             let mut late = lock(&self.late);
-            late.left |= !matches!(separated, Ok(true));
-            late.due |= last.is_none() && late.left;
+            late.has_leftovers |= !matches!(separated, Ok(true));
+            late.due |= last.is_none() && late.has_leftovers;
             late.from = last;
             late.due || late.from.is_some()
         };
@@ -85,7 +74,7 @@ impl Values {
                 found.push((key.to_vec(), stored.to_vec()));
             }
             seen += 1;
-            if bytes < TOGETHER && seen < LOOK {
+            if bytes < SEPARATED_BYTES_MAX && seen < EXAMINED_KEYS_MAX {
                 return Visit::More;
             }
             last = Some(key.to_vec());
@@ -103,16 +92,16 @@ impl Values {
 
     /// Separates these values. Returns whether all fitted.
     fn separate_found(&self, index: &FluidKv, found: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
-        let (mut items, mut olds) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        let (mut items, mut old_entries) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         for (key, stored) in found {
             let Stored::Value(value) = Stored::read(stored)? else { continue };
             items.push(Item::new(key, value));
-            olds.push(&stored[..]);
+            old_entries.push(&stored[..]);
         }
         let appended = self.append(&items, self.spare(), Mutant::LateNotSynced)?;
         let all = appended.pointers.iter().all(Option::is_some);
-        let turned = self.turn(index, &items, &olds, appended)?;
-        Counts::add(&self.counts.late, turned.iter().filter(|turned| **turned).count() as u64);
+        let replaced = self.replace_pointers(index, &items, &old_entries, appended)?;
+        Counts::add(&self.counts.late, replaced.iter().filter(|replaced| **replaced).count() as u64);
         Ok(all)
     }
 }
@@ -127,7 +116,7 @@ pub(crate) mod tests {
     use crate::{HashKv, HashKvOptions, Mode};
 
     /// Creates a store with `count` values of 1,000 bytes in its LSM that are due for separation.
-    pub(crate) fn to_separate(scratch: &Scratch, count: usize) -> HashKv {
+    pub(crate) fn store_with_late_values(scratch: &Scratch, count: usize) -> HashKv {
         let mut options = HashKvOptions { mode: Mode::Nosep, segment_bytes: 16 << 10, ..HashKvOptions::default() };
         options.index.pool = PoolOptions { capacity: 16 << 20, ..PoolOptions::default() };
         options.index.workers = 0;
@@ -143,9 +132,9 @@ pub(crate) mod tests {
 
     /// Regression: the pass ended before it began, and nothing was separated until the next open.
     #[test]
-    fn a_round_whose_first_turn_fails_is_still_to_begin() {
+    fn a_pass_whose_first_step_fails_is_still_due() {
         let scratch = Scratch::new();
-        let store = to_separate(&scratch, 10);
+        let store = store_with_late_values(&scratch, 10);
         store.close().expect("close");
         for turn in 0..3 {
             let failed = store.running.values.separate_late();

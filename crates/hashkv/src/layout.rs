@@ -2,8 +2,8 @@
 //! the rulers.
 //!
 //! The file holds one block with the superblock, then segments of equal length. A segment holds a
-//! header, then records, each at a multiple of [`STEP`]. Each append begins at a new block and pads
-//! its last block with zeros, thus no block is written twice.
+//! header, then records, each at a multiple of [`RECORD_ALIGN_BYTES`]. Each append begins at a new
+//! block and pads its last block with zeros, thus no block is written twice.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, Blocks, crc32c};
@@ -19,22 +19,22 @@ pub(crate) const VERSION: u32 = 4;
 const SEGMENT_MAGIC: u32 = 0x4753_4853;
 /// Minimum and maximum bytes of a segment. A pointer stores offset and length as 24-bit counts of
 /// steps.
-pub(crate) const SEGMENT_LEAST: u32 = 8 << 10;
-pub(crate) const SEGMENT_MOST: u32 = 16 << 20;
+pub(crate) const SEGMENT_BYTES_MIN: u32 = 8 << 10;
+pub(crate) const SEGMENT_BYTES_MAX: u32 = 16 << 20;
 /// Bytes of a segment's header.
-pub(crate) const SEGMENT_HEADER: usize = 32;
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 32;
 /// Bytes of a record before its key.
-pub(crate) const RECORD_HEADER: usize = 16;
+pub(crate) const RECORD_HEADER_BYTES: usize = 16;
 /// Records begin at multiples of this number of bytes.
-pub(crate) const STEP: usize = 8;
+pub(crate) const RECORD_ALIGN_BYTES: usize = 8;
 /// Marker byte of a record.
-const RECORD: u8 = 1;
+const RECORD_MAGIC: u8 = 1;
 /// Bytes of a pointer in the LSM, without its tag.
-const POINTER: usize = 14;
+const POINTER_BYTES: usize = 14;
 
 /// Tags: the last byte of an entry in the LSM.
-const TAG_VALUE: u8 = 0;
-const TAG_POINTER: u8 = 1;
+const VALUE_TAG_ID: u8 = 0;
+const POINTER_TAG_ID: u8 = 1;
 
 /// The superblock, at the start of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,22 +48,22 @@ pub(crate) struct Superblock {
 }
 
 /// Bytes of the superblock that its checksum covers.
-pub(crate) const SUPERBLOCK_SUMMED: usize = 24;
+pub(crate) const SUPERBLOCK_SUMMED_BYTES: usize = 24;
 /// Offset of the opening's number in the superblock.
 const OPENING_AT: usize = 64;
-const SUPERBLOCK: usize = OPENING_AT + 8;
+const SUPERBLOCK_BYTES: usize = OPENING_AT + 8;
 /// Checksummed bytes of superblocks of versions 1 to 3. The checksum follows them.
-const SUPERBLOCKS_SUMMED_BEFORE: [usize; 3] = [16, SUPERBLOCK_SUMMED, SUPERBLOCK_SUMMED];
+const SUPERBLOCKS_SUMMED_BEFORE: [usize; 3] = [16, SUPERBLOCK_SUMMED_BYTES, SUPERBLOCK_SUMMED_BYTES];
 
 impl Superblock {
-    pub(crate) fn encode(self) -> [u8; SUPERBLOCK] {
-        let mut bytes = [0; SUPERBLOCK];
+    pub(crate) fn encode(self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.segment_bytes.to_le_bytes());
-        bytes[16..SUPERBLOCK_SUMMED].copy_from_slice(&self.freed_expiry_max.to_le_bytes());
-        let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]);
-        bytes[SUPERBLOCK_SUMMED..SUPERBLOCK_SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
+        bytes[16..SUPERBLOCK_SUMMED_BYTES].copy_from_slice(&self.freed_expiry_max.to_le_bytes());
+        let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED_BYTES]]);
+        bytes[SUPERBLOCK_SUMMED_BYTES..SUPERBLOCK_SUMMED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
         bytes[OPENING_AT..].copy_from_slice(&seal_opening(self.opening).to_le_bytes());
         bytes
     }
@@ -76,7 +76,7 @@ impl Superblock {
     /// [`Error::NewerFormat`], [`Error::OlderFormat`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt = |what: &str| Error::corrupt("the superblock of values.0000", what);
-        let bytes = bytes.get(..SUPERBLOCK).ok_or_else(|| corrupt("it is cut off"))?;
+        let bytes = bytes.get(..SUPERBLOCK_BYTES).ok_or_else(|| corrupt("it is cut off"))?;
         if bytes[..8] != MAGIC {
             return Err(corrupt("it does not begin as one"));
         }
@@ -86,7 +86,7 @@ impl Superblock {
         if before.is_some_and(|summed| fits(*summed)) {
             return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
         }
-        if !fits(SUPERBLOCK_SUMMED) {
+        if !fits(SUPERBLOCK_SUMMED_BYTES) {
             return Err(corrupt("its checksum fails"));
         }
         if found > VERSION {
@@ -96,7 +96,7 @@ impl Superblock {
             return Err(corrupt("its version is one that never had this checksum"));
         }
         let segment_bytes = word(&bytes[12..]);
-        if !segment_bytes.is_power_of_two() || !(SEGMENT_LEAST..=SEGMENT_MOST).contains(&segment_bytes) {
+        if !segment_bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
             return Err(corrupt("the length of its segments is no power of two from 8 KiB to 16 MiB"));
         }
         Ok(Self { segment_bytes, freed_expiry_max: long(&bytes[16..]), opening: Self::opening_in(bytes) })
@@ -107,7 +107,7 @@ impl Superblock {
     /// Returns the opening's number in a superblock whose other fields may be damaged; 0 if the
     /// number is damaged.
     pub(crate) fn opening_in(bytes: &[u8]) -> u32 {
-        let word = bytes.get(OPENING_AT..SUPERBLOCK).map(long);
+        let word = bytes.get(OPENING_AT..SUPERBLOCK_BYTES).map(long);
         word.and_then(unseal_opening).unwrap_or(0)
     }
 }
@@ -182,12 +182,12 @@ impl Home {
 }
 
 /// Encodes the header of a segment for this generation.
-pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [u8; SEGMENT_HEADER] {
+pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [u8; SEGMENT_HEADER_BYTES] {
     let (prefix, cold) = match home {
         Home::Group(prefix) => (prefix, 0),
         Home::Cold => (Prefix::ALL, 1),
     };
-    let mut bytes = [0; SEGMENT_HEADER];
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
     bytes[..4].copy_from_slice(&SEGMENT_MAGIC.to_le_bytes());
     bytes[4..8].copy_from_slice(&segment.to_le_bytes());
     bytes[8..16].copy_from_slice(&prefix.bits.to_le_bytes());
@@ -205,13 +205,13 @@ pub(crate) fn segment_bytes_of(header: &[u8], behind: u64) -> Option<u32> {
     decode_segment(header, number)?;
     let bytes = behind.checked_div(u64::from(number)).filter(|bytes| bytes * u64::from(number) == behind)?;
     let bytes = u32::try_from(bytes).ok()?;
-    (bytes.is_power_of_two() && (SEGMENT_LEAST..=SEGMENT_MOST).contains(&bytes)).then_some(bytes)
+    (bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes)).then_some(bytes)
 }
 
 /// Returns owner and generation of a segment from its header. `None` if the bytes are not exactly a
 /// header of this segment.
 pub(crate) fn decode_segment(bytes: &[u8], segment: u32) -> Option<(Home, u32)> {
-    let bytes = bytes.get(..SEGMENT_HEADER)?;
+    let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
     let prefix = Prefix { bits: long(&bytes[8..]), depth: bytes[16] };
     let home = match bytes[17] {
         0 if prefix.is_one() => Home::Group(prefix),
@@ -229,47 +229,49 @@ pub(crate) struct Pointer {
     /// Generation: the number of this use of the segment. Numbers are unique until they wrap
     /// around. The record's checksum covers it.
     pub(crate) generation: u32,
-    /// Bytes from the start of the segment, a multiple of [`STEP`].
+    /// Bytes from the start of the segment, a multiple of [`RECORD_ALIGN_BYTES`].
     pub(crate) at: u32,
-    /// Bytes of the record with padding, a multiple of [`STEP`].
+    /// Bytes of the record with padding, a multiple of [`RECORD_ALIGN_BYTES`].
     pub(crate) len: u32,
 }
 
 impl Pointer {
     /// Encodes the pointer as an LSM entry.
     pub(crate) fn stored(self) -> Box<[u8]> {
-        let mut bytes = [0; POINTER + 1];
+        let mut bytes = [0; POINTER_BYTES + 1];
         bytes[..4].copy_from_slice(&self.segment.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.generation.to_le_bytes());
         for (steps, to) in [(self.at, 8), (self.len, 11)] {
-            let steps = steps / STEP as u32;
+            let steps = steps / RECORD_ALIGN_BYTES as u32;
             assert!(steps < 1 << 24, "segments have 16 MiB at most");
             bytes[to..to + 3].copy_from_slice(&steps.to_le_bytes()[..3]);
         }
-        bytes[POINTER] = TAG_POINTER;
+        bytes[POINTER_BYTES] = POINTER_TAG_ID;
         bytes.into()
     }
 
-    /// Returns the pointer to the record at `place`, of `len` bytes.
-    pub(crate) fn to(place: Place, len: u32) -> Self {
-        Self { segment: place.segment, generation: place.generation, at: place.at, len }
+    /// Returns the pointer to the record at `location`, of `len` bytes.
+    pub(crate) fn to(location: RecordLocation, len: u32) -> Self {
+        Self { segment: location.segment, generation: location.generation, at: location.at, len }
     }
 
     fn read(bytes: &[u8]) -> Self {
-        let steps = |from: usize| STEP as u32 * u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], 0]);
+        let steps = |from: usize| {
+            RECORD_ALIGN_BYTES as u32 * u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], 0])
+        };
         Self { segment: word(bytes), generation: word(&bytes[4..]), at: steps(8), len: steps(11) }
     }
 
     /// Returns the location of its record in the store with this seed.
-    pub(crate) fn place(self, seed: u32) -> Place {
-        Place { seed, segment: self.segment, generation: self.generation, at: self.at }
+    pub(crate) fn location(self, seed: u32) -> RecordLocation {
+        RecordLocation { seed, segment: self.segment, generation: self.generation, at: self.at }
     }
 }
 
 /// Location of a record. The record's checksum covers it: a record of another store, location or
 /// generation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RecordLocation {
     /// The low half of the pool's identity.
     pub(crate) seed: u32,
     pub(crate) segment: u32,
@@ -293,8 +295,8 @@ impl<'a> Stored<'a> {
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self> {
         match bytes.split_last() {
-            Some((&TAG_VALUE, value)) => Ok(Self::Value(value)),
-            Some((&TAG_POINTER, at)) if at.len() == POINTER => Ok(Self::Pointer(Pointer::read(at))),
+            Some((&VALUE_TAG_ID, value)) => Ok(Self::Value(value)),
+            Some((&POINTER_TAG_ID, at)) if at.len() == POINTER_BYTES => Ok(Self::Pointer(Pointer::read(at))),
             _ => Err(Error::corrupt("a value in the index", "it is neither a value nor a pointer")),
         }
     }
@@ -302,12 +304,12 @@ impl<'a> Stored<'a> {
 
 /// Appends the tag that makes a value an LSM entry.
 pub(crate) fn tag_value(value: &mut Vec<u8>) {
-    value.push(TAG_VALUE);
+    value.push(VALUE_TAG_ID);
 }
 
 /// Returns the bytes of a record, with padding.
 pub(crate) fn record_len(key: usize, value: usize) -> usize {
-    (RECORD_HEADER + key + value).next_multiple_of(STEP)
+    (RECORD_HEADER_BYTES + key + value).next_multiple_of(RECORD_ALIGN_BYTES)
 }
 
 /// A decoded record that borrows its bytes.
@@ -318,13 +320,13 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Appends a record that will be stored at `place`.
-    pub(crate) fn append(to: &mut Blocks, place: Place, key: &[u8], value: &[u8]) {
-        let mut head = [0; RECORD_HEADER];
-        head[4] = RECORD;
+    /// Appends a record that will be stored at `location`.
+    pub(crate) fn append(to: &mut Blocks, location: RecordLocation, key: &[u8], value: &[u8]) {
+        let mut head = [0; RECORD_HEADER_BYTES];
+        head[4] = RECORD_MAGIC;
         head[6..8].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
         head[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        let sum = sum_of(place, &head, key, value);
+        let sum = sum_of(location, &head, key, value);
         head[..4].copy_from_slice(&sum.to_le_bytes());
         let begin = to.len();
         to.extend_from_slice(&head);
@@ -334,17 +336,17 @@ impl<'a> Record<'a> {
     }
 
     /// Returns the record that begins here; `None` if no complete record does.
-    pub(crate) fn read(bytes: &'a [u8], place: Place) -> Option<Self> {
-        let head = bytes.get(..RECORD_HEADER)?;
-        if head[4] != RECORD {
+    pub(crate) fn read(bytes: &'a [u8], location: RecordLocation) -> Option<Self> {
+        let head = bytes.get(..RECORD_HEADER_BYTES)?;
+        if head[4] != RECORD_MAGIC {
             return None;
         }
         let key_len = usize::from(u16::from_le_bytes([head[6], head[7]])) + 1;
         let value_len = word(&head[8..]) as usize;
-        let key = bytes.get(RECORD_HEADER..RECORD_HEADER + key_len)?;
-        let value_at = RECORD_HEADER + key_len;
+        let key = bytes.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + key_len)?;
+        let value_at = RECORD_HEADER_BYTES + key_len;
         let value = bytes.get(value_at..value_at.checked_add(value_len)?)?;
-        (sum_of(place, head, key, value) == word(head)).then_some(Self { key, value })
+        (sum_of(location, head, key, value) == word(head)).then_some(Self { key, value })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -353,38 +355,42 @@ impl<'a> Record<'a> {
 
     /// Makes the start of these bytes a record with a valid checksum and with lengths that fit.
     #[cfg(feature = "fuzz")]
-    pub(crate) fn seal(bytes: &mut [u8], place: Place) {
-        let Some(room) = bytes.len().checked_sub(RECORD_HEADER + 1) else { return };
+    pub(crate) fn seal(bytes: &mut [u8], location: RecordLocation) {
+        let Some(room) = bytes.len().checked_sub(RECORD_HEADER_BYTES + 1) else { return };
         let key = usize::from(bytes[6]) % (room + 1);
         let value = usize::from(bytes[8]) % (room + 1 - key);
-        bytes[4] = RECORD;
+        bytes[4] = RECORD_MAGIC;
         bytes[6..8].copy_from_slice(&(key as u16).to_le_bytes());
         bytes[8..12].copy_from_slice(&(value as u32).to_le_bytes());
-        let (head, rest) = bytes.split_at_mut(RECORD_HEADER);
-        let sum = sum_of(place, head, &rest[..key + 1], &rest[key + 1..key + 1 + value]);
+        let (head, rest) = bytes.split_at_mut(RECORD_HEADER_BYTES);
+        let sum = sum_of(location, head, &rest[..key + 1], &rest[key + 1..key + 1 + value]);
         head[..4].copy_from_slice(&sum.to_le_bytes());
     }
 }
 
-fn sum_of(place: Place, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
+fn sum_of(location: RecordLocation, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
     let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&place.seed.to_le_bytes());
-    bytes[4..8].copy_from_slice(&place.segment.to_le_bytes());
-    bytes[8..12].copy_from_slice(&place.generation.to_le_bytes());
-    bytes[12..].copy_from_slice(&place.at.to_le_bytes());
+    bytes[..4].copy_from_slice(&location.seed.to_le_bytes());
+    bytes[4..8].copy_from_slice(&location.segment.to_le_bytes());
+    bytes[8..12].copy_from_slice(&location.generation.to_le_bytes());
+    bytes[12..].copy_from_slice(&location.at.to_le_bytes());
     crc32c(&[&bytes, &head[4..], key, value])
 }
 
 /// Calls `each` for every record of a segment with its pointer. `first` is the location of the
 /// first record. Skips damage up to the next block. Returns whether the bytes are only records and
 /// padding.
-pub(crate) fn each_record<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, Record<'a>)) -> bool {
+pub(crate) fn each_record<'a>(
+    bytes: &'a [u8],
+    first: RecordLocation,
+    mut each: impl FnMut(Pointer, Record<'a>),
+) -> bool {
     let (mut at, mut whole) = (first.at as usize, true);
     while at < bytes.len() {
-        let place = Place { at: at as u32, ..first };
-        if let Some(record) = Record::read(&bytes[at..], place) {
+        let location = RecordLocation { at: at as u32, ..first };
+        if let Some(record) = Record::read(&bytes[at..], location) {
             let len = record.len();
-            each(Pointer::to(place, len as u32), record);
+            each(Pointer::to(location, len as u32), record);
             at += len;
             continue;
         }
@@ -404,7 +410,7 @@ mod tests {
         let superblock = Superblock { segment_bytes: 65536, freed_expiry_max: 1_700_000_000_000, opening: 77 };
         let bytes = superblock.encode();
         assert_eq!(Superblock::decode(&bytes).expect("whole"), superblock);
-        for bit in OPENING_AT * 8..SUPERBLOCK * 8 {
+        for bit in OPENING_AT * 8..SUPERBLOCK_BYTES * 8 {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(
@@ -412,23 +418,23 @@ mod tests {
                 Superblock { opening: 0, ..superblock }
             );
         }
-        for bit in 0..(SUPERBLOCK_SUMMED + 4) * 8 {
+        for bit in 0..(SUPERBLOCK_SUMMED_BYTES + 4) * 8 {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
             let decoded = Superblock::decode(&damaged);
             assert!(matches!(decoded, Err(Error::Corrupt { .. })), "bit {bit}: {decoded:?}");
         }
-        Superblock::decode(&bytes[..SUPERBLOCK - 1]).expect_err("it is cut off");
+        Superblock::decode(&bytes[..SUPERBLOCK_BYTES - 1]).expect_err("it is cut off");
     }
 
     /// A valid checksum only shows that the bytes are as they were written.
     #[test]
-    fn a_superblock_whose_fields_cannot_be_is_refused_although_its_checksum_is_right() {
+    fn a_superblock_with_impossible_fields_is_refused_despite_a_valid_checksum() {
         let with = |at: usize, value: u32| {
             let mut bytes = Superblock { segment_bytes: 65536, freed_expiry_max: 0, opening: 1 }.encode();
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED]]);
-            bytes[SUPERBLOCK_SUMMED..SUPERBLOCK_SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
+            let sum = crc32c(&[&bytes[..SUPERBLOCK_SUMMED_BYTES]]);
+            bytes[SUPERBLOCK_SUMMED_BYTES..SUPERBLOCK_SUMMED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
             Superblock::decode(&bytes)
         };
         for power in 0..32 {
@@ -455,7 +461,7 @@ mod tests {
     #[test]
     fn a_superblock_of_an_earlier_version_is_older_and_damage_of_it_is_corrupt() {
         for (version, summed) in (1u32..).zip(SUPERBLOCKS_SUMMED_BEFORE) {
-            let mut bytes = [0; SUPERBLOCK];
+            let mut bytes = [0; SUPERBLOCK_BYTES];
             bytes[..8].copy_from_slice(&MAGIC);
             bytes[8..12].copy_from_slice(&version.to_le_bytes());
             bytes[12..16].copy_from_slice(&65536u32.to_le_bytes());
@@ -484,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_that_of_its_own_segment_and_says_whose_it_is() {
+    fn a_header_is_valid_only_in_its_segment_and_names_its_owner() {
         let [low, high] = Prefix::ALL.halves();
         for home in [Home::Group(Prefix::ALL), Home::Group(low), Home::Group(high.halves()[1]), Home::Cold] {
             let bytes = encode_segment((9, 1 << 20), home);
@@ -499,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_with_a_field_that_nobody_writes_is_none_although_its_checksum_is_right() {
+    fn a_header_with_an_impossible_field_is_refused_despite_a_valid_checksum() {
         let [low, high] = Prefix::ALL.halves();
         for (home, at, byte) in [
             (Home::Group(Prefix::ALL), 8, 1),
@@ -521,16 +527,16 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_segment_are_found_behind_padding_and_damage() {
+    fn records_of_a_segment_are_found_after_padding_and_damage() {
         let mut bytes = Blocks::new();
         bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
-        let first = Place { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER as u32 };
+        let first = RecordLocation { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER_BYTES as u32 };
         let mut wanted = Vec::new();
         for round in 0..4u8 {
             for index in 0..5u8 {
                 let (key, value) = (vec![0, round, index], vec![index; usize::from(index) * 100]);
                 let at = bytes.len() as u32;
-                Record::append(&mut bytes, Place { at, ..first }, &key, &value);
+                Record::append(&mut bytes, RecordLocation { at, ..first }, &key, &value);
                 wanted.push((at, key, value));
             }
             bytes.resize(bytes.len().next_multiple_of(4096));
@@ -549,16 +555,20 @@ mod tests {
         assert_eq!(find(&bytes), (false, [&wanted[..10], &wanted[15..]].concat()));
         bytes[at as usize + 17] ^= 1;
         assert_eq!(find(&bytes), (true, wanted));
-        for other in [Place { segment: 8, ..first }, Place { generation: 4, ..first }, Place { seed: 4, ..first }] {
+        for other in [
+            RecordLocation { segment: 8, ..first },
+            RecordLocation { generation: 4, ..first },
+            RecordLocation { seed: 4, ..first },
+        ] {
             assert!(!each_record(&bytes, other, |_, _| panic!("of another segment, use or store")));
         }
     }
 
     #[test]
-    fn what_the_index_holds_is_a_value_or_a_pointer_and_nothing_else() {
+    fn an_index_entry_is_a_value_or_a_pointer_and_nothing_else() {
         let pointer = Pointer { segment: 3, generation: u32::MAX - 9, at: 40, len: (16 << 20) - 8 };
         assert_eq!(Stored::read(&pointer.stored()).expect("a pointer"), Stored::Pointer(pointer));
-        for value in [&b""[..], &[TAG_POINTER; POINTER + 1], &[0; 3]] {
+        for value in [&b""[..], &[POINTER_TAG_ID; POINTER_BYTES + 1], &[0; 3]] {
             let mut stored = value.to_vec();
             tag_value(&mut stored);
             assert_eq!(Stored::read(&stored).expect("a value"), Stored::Value(value));

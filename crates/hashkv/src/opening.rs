@@ -21,8 +21,8 @@
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, NvPtr, Pool};
 
-use crate::begin::write_superblock;
 use crate::layout::{Superblock, seal_opening, unseal_opening};
+use crate::superblock::write_superblock;
 
 /// Offsets of the two copies in the root area, in different sectors.
 const COPIES_AT: [u64; 2] = [3328, 3840];

@@ -4,16 +4,16 @@ use lodestore_contract::{Durability, Error, OptionSpec, OptionTable, Options, Re
 use lodestore_fluidkv::{FluidOptions, FluidkvSettings};
 use lodestore_media::{BlockFile, BlockOptions, PoolOptions, RegionShare};
 
-use crate::layout::{SEGMENT_LEAST, SEGMENT_MOST};
+use crate::layout::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
 /// Regions of a pool are whole pages.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 /// Limits regions by the capacity and by the medium: values cannot use a region's space.
 const REGION_SHARE: RegionShare = RegionShare { divisor: 128, bytes_min: 256 << 10 };
 /// Approximate bytes of a segment's header and of the record header and key around a value.
-const ROUND: u64 = 512;
+const VALUE_OVERHEAD_BYTES: u64 = 512;
 /// Minimum bytes that a flush should bring to each group.
-const SHARE: u64 = 128 << 10;
+const GROUP_FLUSH_BYTES_MIN: u64 = 128 << 10;
 const KIB: u64 = 1 << 10;
 /// Maximum segments of a store up to 16 TiB. DRAM holds 56 bytes per segment, and 4 bytes per dead
 /// record of segments allocated since the open. The store's account counts these bytes
@@ -37,7 +37,7 @@ pub enum Mode {
 }
 
 // The declared bounds are those that the code relies on.
-const _: () = assert!(SEGMENT_LEAST == 8 << 10 && SEGMENT_MOST == 16 << 20);
+const _: () = assert!(SEGMENT_BYTES_MIN == 8 << 10 && SEGMENT_BYTES_MAX == 16 << 20);
 
 lodestore_contract::options! {
     /// Options of a HashKV store, for its creation and opening.
@@ -85,7 +85,7 @@ lodestore_contract::options! {
 /// group, and logs that are small compared with the values.
 fn index_default() -> FluidOptions {
     let mut index = FluidOptions::default();
-    for (name, text) in INDEX {
+    for (name, text) in INDEX_DEFAULTS {
         let mut set = Options::new();
         set.set(*name, *text);
         // The test of the declaration reads them.
@@ -96,23 +96,23 @@ fn index_default() -> FluidOptions {
 }
 
 /// A memtable's log uses at most 1/256 of the capacity, or `MEMTABLE_MIN` bytes if that is more.
-const MEMTABLES: u64 = 256;
+const MEMTABLE_CAPACITY_DIVISOR: u64 = 256;
 const MEMTABLE_MIN: u64 = 64 * KIB;
 /// Upper limit of a memtable's log: 1/32 of the capacity, which is FluidKV's own rule.
-const MEMTABLES_LEAST: u64 = 32;
+const MEMTABLE_CAPACITY_DIVISOR_MIN: u64 = 32;
 /// LSM options with other defaults here: tables hold keys and pointers, and the bytes of logs go to
 /// the file.
-const INDEX: &[(&str, &str)] = &[("range-bytes", "4194304"), ("runs-max", "64"), ("buffer-percent", "100")];
+const INDEX_DEFAULTS: &[(&str, &str)] = &[("range-bytes", "4194304"), ("runs-max", "64"), ("buffer-percent", "100")];
 /// LSM options that users of this engine cannot set: the LSM's value log gets the values that are
 /// too long for a segment.
-const OWN: &[&str] = &["value-threshold"];
+const OWN_OPTIONS: &[&str] = &["value-threshold"];
 
 impl HashKvOptions {
     /// Returns the options by name, for `--set name=value`: the engine's, then the LSM's.
     pub fn specs() -> Vec<OptionSpec> {
-        let index = FluidOptions::specs().iter().filter(|spec| !OWN.contains(&spec.name));
+        let index = FluidOptions::specs().iter().filter(|spec| !OWN_OPTIONS.contains(&spec.name));
         let index = index.map(|spec| {
-            let own = INDEX.iter().find(|(name, _)| *name == spec.name);
+            let own = INDEX_DEFAULTS.iter().find(|(name, _)| *name == spec.name);
             own.map_or(*spec, |(_, default)| OptionSpec { default, ..*spec })
         });
         Self::SPECS.iter().copied().chain(index).collect()
@@ -147,13 +147,13 @@ impl HashKvOptions {
     }
 
     /// Returns the bytes of a segment of a new store.
-    pub(crate) fn segment_of_new(&self) -> u64 {
+    pub(crate) fn new_segment_bytes(&self) -> u64 {
         let capacity = self.index.pool.capacity;
         let least = (capacity / SEGMENTS_MAX).next_power_of_two().max(64 * KIB);
         let own = if self.segment_bytes == 0 { least } else { self.segment_bytes };
         // A small store still has some hundreds of segments.
         let most = (capacity / 256).next_power_of_two().max(16 * KIB);
-        own.min(most).clamp(BlockFile::BLOCK, SEGMENT_MOST.into())
+        own.min(most).clamp(BlockFile::BLOCK, SEGMENT_BYTES_MAX.into())
     }
 
     /// Returns the LSM's options for a store of this capacity with segments of this length.
@@ -161,12 +161,13 @@ impl HashKvOptions {
         let mut index = self.index.clone();
         index.pool = self.pool();
         // Several memtables wait at a time, and values cannot use their space.
-        let most = (capacity / MEMTABLES).max(MEMTABLE_MIN).min(capacity / MEMTABLES_LEAST);
+        let most =
+            (capacity / MEMTABLE_CAPACITY_DIVISOR).max(MEMTABLE_MIN).min(capacity / MEMTABLE_CAPACITY_DIVISOR_MIN);
         index.memtable_bytes = index.memtable_bytes.min(most);
         // Values too long for a segment go to the LSM's own value log. Values too long for a table
         // go there as well: free space may consist of pieces of the length of a log segment.
         let log_segment = index.segment_bytes.min(index.memtable_bytes / 4);
-        let longest = (segment_bytes - ROUND).min(log_segment / 2);
+        let longest = (segment_bytes - VALUE_OVERHEAD_BYTES).min(log_segment / 2);
         index.value_threshold = if self.mode == Mode::Nosep { 0 } else { longest };
         index
     }
@@ -192,8 +193,8 @@ impl HashKvOptions {
         let mut pool = self.index.pool.clone();
         let most = REGION_SHARE.limit(pool.capacity);
         pool.region_share = Some(REGION_SHARE);
-        pool.region_bytes = pool.region_bytes.min(most) / PAGE * PAGE;
-        pool.first_bytes = pool.first_bytes.map(|bytes| bytes.min(most) / PAGE * PAGE);
+        pool.region_bytes = pool.region_bytes.min(most) / PAGE_BYTES * PAGE_BYTES;
+        pool.first_bytes = pool.first_bytes.map(|bytes| bytes.min(most) / PAGE_BYTES * PAGE_BYTES);
         pool
     }
 
@@ -202,11 +203,11 @@ impl HashKvOptions {
         if self.mode == Mode::Nosep { 0 } else { self.value_threshold as usize }
     }
 
-    /// Returns the maximum number of groups: a flush brings each group [`SHARE`] bytes, and writes
-    /// to the file stay large.
+    /// Returns the maximum number of groups: a flush brings each group [`GROUP_FLUSH_BYTES_MIN`]
+    /// bytes, and writes to the file stay large.
     pub(crate) fn groups_max(&self, memtable_bytes: u64) -> usize {
         match self.mode {
-            Mode::Hash => (memtable_bytes / SHARE).clamp(4, 1 << 16) as usize,
+            Mode::Hash => (memtable_bytes / GROUP_FLUSH_BYTES_MIN).clamp(4, 1 << 16) as usize,
             Mode::Vlog | Mode::Nosep => 1,
         }
     }
@@ -237,7 +238,7 @@ mod tests {
 
     /// Regression: stores were created with a segment length that an open refused as damage.
     #[test]
-    fn segments_of_a_new_store_are_no_longer_than_an_open_takes_whatever_its_capacity() {
+    fn segments_of_a_new_store_are_never_longer_than_an_open_accepts() {
         let cases = [
             (MIB, 16 * KIB),
             (1 << 30, 64 * KIB),
@@ -249,19 +250,19 @@ mod tests {
         for (capacity, wanted) in cases {
             let mut options = HashKvOptions::default();
             options.index.pool.capacity = capacity;
-            assert_eq!(options.segment_of_new(), wanted, "in {capacity}");
+            assert_eq!(options.new_segment_bytes(), wanted, "in {capacity}");
             let superblock = Superblock { segment_bytes: wanted as u32, freed_expiry_max: 0, opening: 1 };
             assert!(Superblock::decode(&superblock.encode()).is_ok(), "in {capacity}");
         }
     }
 
     #[test]
-    fn each_option_takes_its_default_and_its_bounds_and_refuses_what_is_just_outside() {
+    fn each_option_accepts_its_default_and_bounds_and_refuses_values_outside() {
         assert_eq!(check_declaration::<HashKvOptions>(), Ok(()));
     }
 
     #[test]
-    fn the_defaults_of_the_index_are_those_that_the_table_shows() {
+    fn the_defaults_of_the_index_equal_the_documented_ones() {
         let index = index_default();
         for spec in HashKvOptions::specs() {
             let own = index.text_of(spec.name).filter(|_| spec.default != "cores");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum wait. Bytes that a flush has collected itself must not stop the background thread for
 /// minutes.
-const LONGEST: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Computes how long the background thread must wait to keep collections to a rate. Bytes that
 /// flushes collect themselves count, but never make a flush wait.
@@ -32,7 +32,7 @@ impl Pace {
         }
         // Idle time is not saved up: no burst follows a pause.
         let cost = Duration::from_secs_f64(new as f64 / self.rate as f64);
-        self.due = (self.due.max(now) + cost).min(now + LONGEST);
+        self.due = (self.due.max(now) + cost).min(now + WAIT_MAX);
         self.due - now
     }
 }
@@ -44,7 +44,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn collections_keep_to_their_rate_and_save_up_no_rest() {
+    fn collections_keep_their_rate_and_accumulate_no_credit() {
         let begin = Instant::now();
         let mut pace = Pace::new(MIB, begin);
         assert_eq!(pace.wait(2 * MIB, begin), Duration::from_secs(2));
@@ -56,7 +56,7 @@ mod tests {
 
     /// A flush that does not fit collects at any rate.
     #[test]
-    fn what_flushes_collect_for_themselves_keeps_the_thread_behind_waiting_for_ten_seconds_at_most() {
+    fn collections_by_flushes_delay_the_background_thread_by_at_most_ten_seconds() {
         let begin = Instant::now();
         let mut pace = Pace::new(MIB, begin);
         let longest = Duration::from_secs(10);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nobody_waits() {
+    fn without_a_rate_there_is_no_wait() {
         let now = Instant::now();
         assert_eq!(Pace::new(0, now).wait(1 << 40, now), Duration::ZERO);
     }

@@ -5,27 +5,27 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result, Store};
 use lodestore_fluidkv::FluidKv;
 
-use crate::layout::{Pointer, RECORD_HEADER, Record, SEGMENT_HEADER, Stored, decode_segment};
+use crate::layout::{Pointer, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, Stored, decode_segment};
 use crate::space::is_newer;
 use crate::values::Values;
 
 /// Maximum lookups of a value that moves meanwhile.
-const TRIES: usize = 64;
+const READ_ATTEMPTS: usize = 64;
 
 /// Returns location and description of a lost value.
-pub(crate) fn loss(pointer: Pointer) -> (String, &'static str) {
+pub(crate) fn loss_of(pointer: Pointer) -> (String, &'static str) {
     let place = format!("values.0000, segment {} at {}", pointer.segment, pointer.at);
     (place, "what stands there is not the value that the index names")
 }
 
-pub(crate) fn lost(pointer: Pointer) -> Error {
-    let (place, what) = loss(pointer);
+pub(crate) fn lost_value(pointer: Pointer) -> Error {
+    let (place, what) = loss_of(pointer);
     Error::corrupt(place, what)
 }
 
 impl Values {
     /// Returns the file offset of a pointer's record; `None` if it exceeds the segment or the file.
-    pub(crate) fn place_of(&self, pointer: Pointer) -> Option<u64> {
+    pub(crate) fn offset_of(&self, pointer: Pointer) -> Option<u64> {
         let end = u64::from(pointer.at) + u64::from(pointer.len);
         let from = self.offset(pointer.segment) + u64::from(pointer.at);
         let is_there = end <= u64::from(self.sizes.segment_bytes) && from + u64::from(pointer.len) <= self.file.len();
@@ -40,12 +40,12 @@ impl Values {
     pub(crate) fn read(&self, pointer: Pointer, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         // A pointer with a damaged length must not allocate memory.
-        value.resize(self.place_of(pointer).map_or(0, |_| pointer.len as usize), 0);
+        value.resize(self.offset_of(pointer).map_or(0, |_| pointer.len as usize), 0);
         let found = self.read_record(pointer, key, value);
         match found {
             Ok(Some(len)) => {
                 // Keep the value, without the record's header and key.
-                let from = RECORD_HEADER + key.len();
+                let from = RECORD_HEADER_BYTES + key.len();
                 value.copy_within(from..from + len, 0);
                 value.truncate(len);
             }
@@ -61,9 +61,9 @@ impl Values {
     /// [`Error::Io`].
     #[inline]
     pub(crate) fn read_record(&self, pointer: Pointer, key: &[u8], record: &mut [u8]) -> Result<Option<usize>> {
-        let Some(from) = self.place_of(pointer) else { return Ok(None) };
+        let Some(from) = self.offset_of(pointer) else { return Ok(None) };
         self.file.read(from, record)?;
-        let found = Record::read(record, pointer.place(self.seed())).filter(|found| found.key == key);
+        let found = Record::read(record, pointer.location(self.seed())).filter(|found| found.key == key);
         Ok(found.map(|found| found.value.len()))
     }
 
@@ -90,7 +90,7 @@ impl Values {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
     pub(crate) fn value(&self, key: &[u8], stored: &mut Vec<u8>) -> Result<bool> {
-        self.resolve(key, stored)?.map_or(Ok(true), |pointer| self.absent(key, pointer))
+        self.resolve(key, stored)?.map_or(Ok(true), |pointer| self.check_absent(key, pointer))
     }
 
     /// Judges a key whose record is not at its pointer. Returns false (absent) if nothing is
@@ -99,8 +99,8 @@ impl Values {
     /// # Errors
     /// [`Error::Corrupt`].
     #[cold]
-    fn absent(&self, key: &[u8], pointer: Pointer) -> Result<bool> {
-        if self.is_gone(key, pointer) { Ok(false) } else { Err(lost(pointer)) }
+    fn check_absent(&self, key: &[u8], pointer: Pointer) -> Result<bool> {
+        if self.is_expired_and_freed(key, pointer) { Ok(false) } else { Err(lost_value(pointer)) }
     }
 
     /// Returns whether a record is missing at its pointer although nothing is damaged. Then its key
@@ -108,14 +108,14 @@ impl Values {
     /// that expiry. The space of an expired record is reused before its entry is dropped. The entry
     /// counts again if the clock is set back.
     #[cold]
-    pub(crate) fn is_gone(&self, key: &[u8], pointer: Pointer) -> bool {
+    pub(crate) fn is_expired_and_freed(&self, key: &[u8], pointer: Pointer) -> bool {
         let Some(Ok(Some(Some(expiry)))) = self.index().map(|index| index.expiry(key)) else { return false };
-        expiry.millis() <= self.freed_expiry_max.load(Ordering::Acquire) && self.was_let_go(pointer)
+        expiry.millis() <= self.freed_expiry_max.load(Ordering::Acquire) && self.is_use_over(pointer)
     }
 
     /// Returns whether the use of a segment that a pointer names has ended.
-    fn was_let_go(&self, pointer: Pointer) -> bool {
-        let mut header = [0; SEGMENT_HEADER];
+    fn is_use_over(&self, pointer: Pointer) -> bool {
+        let mut header = [0; SEGMENT_HEADER_BYTES];
         if self.file.read(self.offset(pointer.segment), &mut header).is_err() {
             return false;
         }
@@ -123,9 +123,9 @@ impl Values {
             return is_newer(generation, pointer.generation);
         }
         // Released space reads as zeros.
-        let Some(from) = self.place_of(pointer) else { return false };
+        let Some(from) = self.offset_of(pointer) else { return false };
         let mut record = vec![0; pointer.len as usize];
-        header == [0; SEGMENT_HEADER]
+        header == [0; SEGMENT_HEADER_BYTES]
             && self.file.read(from, &mut record).is_ok()
             && record.iter().all(|byte| *byte == 0)
     }
@@ -135,20 +135,20 @@ impl Values {
     /// # Errors
     /// As the contract's.
     pub(crate) fn get_into(&self, index: &FluidKv, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.get_by(key, value, |value| index.get_into(key, value))
+        self.get_with_lookup(key, value, |value| index.get_into(key, value))
     }
 
-    /// As [`Self::get_into`], with `look` for the lookup in the LSM.
+    /// As [`Self::get_into`], with `look_up` for the lookup in the LSM.
     #[inline]
-    pub(crate) fn get_by(
+    pub(crate) fn get_with_lookup(
         &self,
         key: &[u8],
         value: &mut Vec<u8>,
-        look: impl Fn(&mut Vec<u8>) -> Result<bool>,
+        look_up: impl Fn(&mut Vec<u8>) -> Result<bool>,
     ) -> Result<bool> {
         let mut before = None;
-        for _ in 0..TRIES {
-            if !look(value)? {
+        for _ in 0..READ_ATTEMPTS {
+            if !look_up(value)? {
                 return Ok(false);
             }
             match self.resolve(key, value)? {
@@ -156,7 +156,7 @@ impl Values {
                 // The same pointer as before: the record was not moved.
                 Some(pointer) if before == Some(pointer) => {
                     value.clear();
-                    return self.absent(key, pointer);
+                    return self.check_absent(key, pointer);
                 }
                 now => before = now,
             }

@@ -10,29 +10,29 @@ use crate::space::Gain;
 use crate::values::{Counts, Values, lock};
 
 /// Flushes leave 1/64 of all segments to collections, within this minimum and maximum.
-const SPARE_PART: u32 = 64;
-const SPARE: (u32, u32) = (8, 64);
+const SPARE_SEGMENTS_DIVISOR: u32 = 64;
+const SPARE_SEGMENTS: (u32, u32) = (8, 64);
 /// Number of flushes that must fit without a collection. Below it the background thread collects.
-const AHEAD: u64 = 1;
+const FREE_FLUSHES_MIN: u64 = 1;
 /// At most 1/8 of the segments stay free with their space.
-const KEPT_PART: u32 = 8;
+const KEPT_SEGMENTS_DIVISOR: u32 = 8;
 /// Number of collections without gain after which a flush stops collecting.
-pub(crate) const TRIES: u32 = 16;
+pub(crate) const FUTILE_COLLECTIONS_MAX: u32 = 16;
 /// Minimum bytes freed per byte moved for a collection while space is free.
-const WORTH: f64 = 4.0;
+const FREED_PER_MOVED_RATIO: f64 = 4.0;
 /// Time limit of a `settle` (flush and compact) while writers keep producing garbage.
-const SETTLE: Duration = Duration::from_secs(600);
-const GO_ON: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
+const FLUSH_AND_COMPACT_TIMEOUT: Duration = Duration::from_secs(600);
+const HOLD_WRITERS_ADVICE: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
 
 impl Values {
     /// Returns the bytes of the capacity that are reserved for the LSM.
-    pub(crate) fn leave(&self) -> u64 {
-        self.index().map_or(0, |index| index.room_to_leave())
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.index().map_or(0, |index| index.reserved_bytes())
     }
 
-    /// Returns how many segments more can get space, with `leave` bytes left free.
-    pub(crate) fn room_beside(&self, leave: u64) -> u32 {
-        let room = self.pool.room_on_medium().saturating_sub(leave) / u64::from(self.sizes.segment_bytes);
+    /// Returns how many segments more can get space, with `reserved` bytes left free.
+    pub(crate) fn segments_outside_reserve(&self, reserved: u64) -> u32 {
+        let room = self.pool.room_on_medium().saturating_sub(reserved) / u64::from(self.sizes.segment_bytes);
         room.min(u64::from(u32::MAX)) as u32
     }
 
@@ -45,15 +45,15 @@ impl Values {
             (space.with_space(), space.counts().free)
         };
         self.pool.set_beside(bytes(with_space - free));
-        let room = self.room_beside(self.leave());
+        let room = self.segments_outside_reserve(self.reserved_bytes());
         self.pool.set_beside(bytes(with_space));
-        self.give_back(room.min(self.kept()));
+        self.release_space(room.min(self.kept()));
     }
 
     /// Releases the space of all but `keep` free segments. Stores the clock in the superblock
     /// first, durably: a zeroed record of a key that expires later is then known as damage.
-    pub(crate) fn give_back(&self, keep: u32) {
-        let taken = lock(&self.space).take_to_give_back(keep as usize);
+    pub(crate) fn release_space(&self, keep: u32) {
+        let taken = lock(&self.space).take_for_release(keep as usize);
         if taken.is_empty() {
             return;
         }
@@ -70,14 +70,14 @@ impl Values {
         }
         let bytes = taken.len() as u64 * segment_bytes;
         let mut space = lock(&self.space);
-        space.gave_back(taken);
+        space.mark_holes(taken);
         self.pool.give_beside(bytes);
     }
 
     /// Returns the number of free segments that keep their space while no other component needs it.
     fn kept(&self) -> u32 {
         let with_space = lock(&self.space).with_space();
-        with_space / KEPT_PART + self.spare()
+        with_space / KEPT_SEGMENTS_DIVISOR + self.spare()
     }
 
     /// Returns how many segments flushes leave to collections. The number is based on the medium if
@@ -85,12 +85,12 @@ impl Values {
     pub(crate) fn spare(&self) -> u32 {
         let reachable = self.pool.reachable_bytes() / u64::from(self.sizes.segment_bytes);
         let segments = u64::from(lock(&self.space).limit()).min(reachable) as u32;
-        (segments / SPARE_PART).clamp(SPARE.0, SPARE.1)
+        (segments / SPARE_SEGMENTS_DIVISOR).clamp(SPARE_SEGMENTS.0, SPARE_SEGMENTS.1)
     }
 
     /// Returns the number of segments that can be allocated now.
     pub(crate) fn available(&self) -> u32 {
-        let room = self.room_beside(self.leave());
+        let room = self.segments_outside_reserve(self.reserved_bytes());
         lock(&self.space).available(room)
     }
 
@@ -99,7 +99,7 @@ impl Values {
     ///
     /// # Errors
     /// As [`Values::collect`].
-    pub(crate) fn gains(&self, gain: &Gain) -> Result<bool> {
+    pub(crate) fn collect_gain(&self, gain: &Gain) -> Result<bool> {
         let before = lock(&self.space).counts().free;
         match self.collect(gain) {
             Ok(_) | Err(Error::Full { .. } | Error::Closed | Error::Io { .. } | Error::Corrupt { .. }) => {
@@ -110,16 +110,16 @@ impl Values {
     }
 
     /// Collects until `bytes` of values fit, or no more segments can be freed.
-    pub(crate) fn make_way(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn collect_until_fits(&self, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.spare();
         // Counts are as of the last flush: a victim may free nothing. The oldest segments of a
         // circular log may all be live.
-        let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { TRIES };
+        let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { FUTILE_COLLECTIONS_MAX };
         // The next collection may return the space that a failed one used: only a new maximum of
         // available segments is a gain.
         let mut most = self.available();
         while most < needed && tries > 0 && self.index().is_some_and(|index| !index.is_closed()) {
-            let _ = self.gains(&Gain::SOME)? || self.gains(&Gain::ANY)?;
+            let _ = self.collect_gain(&Gain::SOME)? || self.collect_gain(&Gain::ANY)?;
             let now = self.available();
             tries -= u32::from(now <= most);
             most = most.max(now);
@@ -132,75 +132,75 @@ impl Values {
     /// # Errors
     /// As [`Values::collect`]; [`Error::Unfinished`] if writers produce garbage as fast as it is
     /// collected.
-    pub(crate) fn settle(&self) -> Result<()> {
-        self.settle_within(SETTLE)
+    pub(crate) fn collect_all(&self) -> Result<()> {
+        self.collect_all_within(FLUSH_AND_COMPACT_TIMEOUT)
     }
 
-    /// As [`Self::settle`], for at most `limit`.
-    fn settle_within(&self, limit: Duration) -> Result<()> {
+    /// As [`Self::collect_all`], for at most `limit`.
+    fn collect_all_within(&self, limit: Duration) -> Result<()> {
         let began = Instant::now();
-        let go_on = || match began.elapsed() < limit {
+        let check_time = || match began.elapsed() < limit {
             true => Ok(()),
-            false => Err(Error::Unfinished { doing: "a settle", after: limit, instead: GO_ON }),
+            false => Err(Error::Unfinished { doing: "a settle", after: limit, instead: HOLD_WRITERS_ADVICE }),
         };
-        while self.gains(&Gain { segments: 1, worth: WORTH })? {
-            go_on()?;
+        while self.collect_gain(&Gain { segments: 1, benefit_min: FREED_PER_MOVED_RATIO })? {
+            check_time()?;
         }
         while self.separate_late()? {
-            go_on()?;
+            check_time()?;
         }
-        self.release();
-        self.give_back(self.kept());
+        self.free_retired();
+        self.release_space(self.kept());
         Ok(())
     }
 
     /// Runs one step of the background thread if something has changed since the last step. Returns
     /// whether there may be more to do. Does nothing in a store that is poisoned or closed.
-    pub(crate) fn tend(&self) -> bool {
+    pub(crate) fn run_background_step(&self) -> bool {
         let is_over = self.pool.check().is_err() || self.index().is_none_or(|index| index.is_closed());
-        if is_over || !self.take_stirred() {
+        if is_over || !self.take_has_work() {
             return false;
         }
-        Counts::add(&self.counts.looks, 1);
-        let gained = self.tend_once();
+        Counts::add(&self.counts.work_checks, 1);
+        let gained = self.collect_or_separate();
         if gained {
-            self.stir();
+            self.signal_work();
         } else {
-            self.release();
+            self.free_retired();
         }
         gained
     }
 
-    fn tend_once(&self) -> bool {
+    fn collect_or_separate(&self) -> bool {
         let flush = self.sizes.flush_bytes / u64::from(self.sizes.segment_bytes);
-        let low = u64::from(self.available()) < AHEAD * flush + u64::from(self.spare());
+        let low = u64::from(self.available()) < FREE_FLUSHES_MIN * flush + u64::from(self.spare());
         if !low && self.sizes.circular {
             return false;
         }
-        let gain = if low { Gain::SOME } else { Gain { segments: 2, worth: WORTH } };
+        let gain = if low { Gain::SOME } else { Gain { segments: 2, benefit_min: FREED_PER_MOVED_RATIO } };
         // Failures are retried later, and are reported by the flush that needs the space.
-        let gained = self.gains(&gain).unwrap_or(false);
+        let gained = self.collect_gain(&gain).unwrap_or(false);
         let gained = gained || (!low && self.separate_late().unwrap_or(false));
         // The LSM's reserve has priority: a write that does not fit there waits for all flushes and
         // compactions.
-        let (room, leave) = (self.pool.room_on_medium(), self.leave());
-        let missing = if room < leave / 2 { leave - room } else { 0 };
+        let (room, reserved) = (self.pool.room_on_medium(), self.reserved_bytes());
+        let missing = if room < reserved / 2 { reserved - room } else { 0 };
         let free = lock(&self.space).counts().free;
         let less = free.saturating_sub(missing.div_ceil(u64::from(self.sizes.segment_bytes)) as u32);
-        self.give_back(self.kept().min(less).max(self.spare()));
+        self.release_space(self.kept().min(less).max(self.spare()));
         gained
     }
 
     /// Retires segments without live bytes, and frees retired segments that no reader can access.
     /// Returns the number freed.
-    pub(crate) fn release(&self) -> usize {
+    pub(crate) fn free_retired(&self) -> usize {
         // Under the account's lock: no segment is retired between the check of the holds and the
         // release.
         let mut space = lock(&self.space);
         let moment = self.moment();
         let oldest = lock(&self.holds).held.keys().next().copied();
         let oldest = oldest.filter(|_| !self.file.mutant(Mutant::HoldsIgnored)).unwrap_or(u64::MAX);
-        space.let_go(moment);
+        space.retire_dead(moment);
         let freed = space.release_until(oldest);
         Counts::add(&self.counts.freed, freed as u64);
         freed
@@ -213,16 +213,16 @@ mod tests {
     use lodestore_inplace::testing::Scratch;
 
     use super::*;
-    use crate::late::tests::to_separate;
+    use crate::late::tests::store_with_late_values;
 
     /// Regression: a `settle` concurrent with writers never ended.
     #[test]
-    fn a_settle_that_has_no_end_in_its_time_says_so_and_the_next_one_goes_on() {
+    fn an_unfinished_settle_says_so_and_the_next_one_continues() {
         let scratch = Scratch::new();
         let count = 1500;
-        let store = to_separate(&scratch, count);
+        let store = store_with_late_values(&scratch, count);
         let late = || store.stats().engine_counters["values_separated_late"];
-        let outcome = store.running.values.settle_within(Duration::ZERO);
+        let outcome = store.running.values.collect_all_within(Duration::ZERO);
         assert!(matches!(outcome, Err(Error::Unfinished { .. })), "{outcome:?}");
         assert!(late() > 0 && late() < count as u64, "{} of {count}", late());
         store.settle().expect("settle");

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use lodestore_contract::{Direction, Entry, Error, Expiry, Pair, Result, Scan, ScanRange, Snapshot, Store, Visit};
 
 use crate::layout::Stored;
-use crate::store::Running;
+use crate::running::Running;
 use crate::values::Hold;
 use crate::window::{WINDOW_BYTES, Walk};
 
 /// Pairs that an owned walk reads at a time, initially and at most.
-const OWNED: (usize, usize) = (16, 256);
+const CHUNK_PAIRS: (usize, usize) = (16, 256);
 
 pub(crate) fn scan_each(
     running: &Arc<Running>,
@@ -137,7 +137,7 @@ struct Owned {
 impl Owned {
     fn new(running: &Arc<Running>, scan: Scan, left: usize, hold: Arc<Hold>) -> Self {
         let (scan, ready) = (Some(scan).filter(|_| left > 0), VecDeque::new());
-        Self { running: Arc::clone(running), scan, ready, size: OWNED.0, left, _hold: hold }
+        Self { running: Arc::clone(running), scan, ready, size: CHUNK_PAIRS.0, left, _hold: hold }
     }
 
     /// Reads a window of pairs. The value of the first one is in the values file, or its entry is
@@ -158,7 +158,7 @@ impl Owned {
                 None => ended = true,
             }
         }
-        self.size = (self.size * 4).min(OWNED.1);
+        self.size = (self.size * 4).min(CHUNK_PAIRS.1);
         let mut values: Vec<Option<Entry>> = Vec::with_capacity(found.len());
         let visit = |pair: Pair<'_>| {
             // Pairs in between are missing.

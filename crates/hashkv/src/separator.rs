@@ -6,7 +6,7 @@ use lodestore_media::Mutant;
 
 use crate::append::Item;
 use crate::layout::{Pointer, Stored, record_len};
-use crate::room::TRIES;
+use crate::room::FUTILE_COLLECTIONS_MAX;
 use crate::space::{Gain, Space};
 use crate::values::{Counts, Values, lock};
 
@@ -28,13 +28,13 @@ impl Values {
         let keys: Vec<_> = items.iter().map(|item| item.key).collect();
         let mut before = Vec::with_capacity(keys.len());
         // On damage, `peek_tables` has reported all readable entries.
-        let _ = index.peek_tables(&keys, &mut |place, stored| {
+        let _ = index.peek_tables(&keys, &mut |number, stored| {
             if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
-                before.push((place, pointer.generation));
+                before.push((number, pointer.generation));
             }
         });
         let space = lock(&self.space);
-        before.iter().for_each(|(place, generation)| items[*place].cold = space.is_old(*generation));
+        before.iter().for_each(|(number, generation)| items[*number].cold = space.is_old(*generation));
     }
 }
 
@@ -52,8 +52,8 @@ impl Separator for Values {
             }
         }
         self.mark_cold(&mut items);
-        self.make_way(items.iter().map(|item| item.len() as u64).sum())?;
-        let (parts, pointers) = self.append(&items, self.spare(), Mutant::ScatterNotSynced)?.keep();
+        self.collect_until_fits(items.iter().map(|item| item.len() as u64).sum())?;
+        let (parts, pointers) = self.append(&items, self.spare(), Mutant::ScatterNotSynced)?.into_parts();
         lock(&self.unpublished).extend(parts);
         let placed = pointers.iter().flatten();
         Counts::add(&self.counts.separated, placed.clone().count() as u64);
@@ -69,10 +69,10 @@ impl Separator for Values {
     fn published(&self) {
         let parts = std::mem::take(&mut *lock(&self.unpublished));
         let mut space = lock(&self.space);
-        parts.iter().for_each(|(part, live)| space.written(part, *live));
+        parts.iter().for_each(|(part, live)| space.end_write(part, *live));
         drop(space);
         self.note_full();
-        self.stir();
+        self.signal_work();
     }
 
     fn holds(&self) -> bool {
@@ -81,16 +81,16 @@ impl Separator for Values {
 
     fn make_room(&self) -> Result<()> {
         let Some(index) = self.index() else { return Ok(()) };
-        let (mut tries, mut most) = (TRIES, 0);
+        let (mut tries, mut most) = (FUTILE_COLLECTIONS_MAX, 0);
         loop {
-            self.give_back(self.spare());
+            self.release_space(self.spare());
             let room = self.pool.room_on_medium();
             tries -= u32::from(room <= most);
-            if room >= index.room_to_leave() || tries == 0 {
+            if room >= index.reserved_bytes() || tries == 0 {
                 break;
             }
             most = most.max(room);
-            self.gains(&Gain::ANY)?;
+            self.collect_gain(&Gain::ANY)?;
         }
         Ok(())
     }
@@ -107,10 +107,10 @@ impl Separator for Values {
         let mut space = lock(&self.space);
         for stored in stored {
             if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
-                space.died(pointer);
+                space.mark_dead(pointer);
             }
         }
         drop(space);
-        self.stir();
+        self.signal_work();
     }
 }

@@ -19,7 +19,8 @@
 //!    records, or when an open found none. For segments found by an open, collections ask the LSM
 //!    which records are live. For other segments flushes report dead records, and the LSM is not
 //!    asked about records reported dead. For a segment with unreadable records, `live` tells
-//!    whether all live records were moved. A wrong call of [`Space::died`] therefore loses a value.
+//!    whether all live records were moved. A wrong call of [`Space::mark_dead`] therefore loses a
+//!    value.
 //! 4. A segment is not collected while it is being written or holds records that the LSM does not
 //!    name yet (`writers`). A segment waits while readers of an older state may access it.
 
@@ -30,19 +31,19 @@ use std::collections::VecDeque;
 
 use lodestore_media::BlockFile;
 
-use crate::layout::{Home, Pointer, Prefix, SEGMENT_HEADER};
+use crate::layout::{Home, Pointer, Prefix, SEGMENT_HEADER_BYTES};
 
 pub(crate) use victim::{Gain, Outcome, Taken, Victim};
 
 /// A value is old when 1/16 of all segments were allocated since it was written.
-const OLD_PART: u32 = 16;
+const OLD_AGE_DIVISOR: u32 = 16;
 
 /// Maximum segments by which the file grows at once.
-const GROWTH: u32 = 16;
+const GROWTH_SEGMENTS_MAX: u32 = 16;
 
 /// A request for file space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum More {
+pub(crate) enum SpaceRequest {
     /// Space for this hole.
     Fill(u32),
     /// This number of new segments at the end of the file.
@@ -77,14 +78,14 @@ pub(crate) struct Segment {
     /// Offsets of dead records in bytes, unordered.
     dead: Vec<u32>,
     /// `dead` is complete: this use of the segment began in this process.
-    told: bool,
+    knows_dead: bool,
     /// Source of `live`.
-    census: Census,
+    live_count: LiveCount,
     /// In this use of the segment, a collection could not read some bytes, or a write failed.
     damaged: bool,
     /// The last collection failed to read some bytes, and live records may remain. The segment is
     /// skipped until a record in it dies.
-    left: bool,
+    has_unread: bool,
     state: State,
 }
 
@@ -92,13 +93,13 @@ impl Segment {
     /// Returns the live bytes by the count. A count of 1 means "not examined", usually nothing.
     /// Uncounted segments return 0: a collection examines them but moves nothing.
     fn counted(&self) -> u64 {
-        if self.census == Census::Counted { self.live.saturating_sub(1) } else { 0 }
+        if self.live_count == LiveCount::Counted { self.live.saturating_sub(1) } else { 0 }
     }
 }
 
 /// Source of a count of live bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Census {
+pub(crate) enum LiveCount {
     /// All records were counted.
     #[default]
     Counted,
@@ -140,7 +141,7 @@ pub(crate) enum Owner {
 
 /// A part of a segment to write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct SegmentPart {
     pub(crate) segment: u32,
     /// Byte offset in the segment, at a block boundary. 0: the part includes the header.
     pub(crate) from: u32,
@@ -266,7 +267,7 @@ impl Space {
 
     /// Returns the maximum number of segments with space, if `room` segments without space can get
     /// space.
-    pub(crate) fn most(&self, room: u32) -> u32 {
+    pub(crate) fn segments_max(&self, room: u32) -> u32 {
         self.available(room) - self.free.len() as u32 + self.with_space()
     }
 
@@ -292,19 +293,19 @@ impl Space {
 
     /// Returns the maximum bytes of a record in a segment.
     pub(crate) fn record_max(segment_bytes: u32) -> usize {
-        segment_bytes as usize - SEGMENT_HEADER
+        segment_bytes as usize - SEGMENT_HEADER_BYTES
     }
 
     /// Allocates a part of the owner's tail for `wanted` bytes of records. Allocates a new segment
     /// if the first record, of `first` bytes, does not fit into the tail. Returns `None` if only
     /// the last `spare` segments are free. Calls `more` to get space for segments that have none.
-    pub(crate) fn take(
+    pub(crate) fn allocate_part(
         &mut self,
         owner: Owner,
         (first, wanted): (usize, usize),
         (room, spare): (u32, u32),
-        more: &mut dyn FnMut(More) -> bool,
-    ) -> Option<Part> {
+        more: &mut dyn FnMut(SpaceRequest) -> bool,
+    ) -> Option<SegmentPart> {
         let block = BlockFile::BLOCK as u32;
         let tail = self.list(owner).last().copied();
         let open = tail.filter(|tail| {
@@ -313,12 +314,12 @@ impl Space {
         });
         let segment = match open {
             Some(segment) => segment,
-            None => self.take_segment(owner, (room, spare), more)?,
+            None => self.allocate_segment(owner, (room, spare), more)?,
         };
         let home = self.home(owner);
         let held = &mut self.segments[segment as usize];
         let from = held.used;
-        let header = if from == 0 { SEGMENT_HEADER } else { 0 };
+        let header = if from == 0 { SEGMENT_HEADER_BYTES } else { 0 };
         let room = (self.segment_bytes - from) as usize;
         let len = (header + wanted).next_multiple_of(block as usize).min(room) as u32;
         held.used += len;
@@ -326,14 +327,14 @@ impl Space {
         if held.used == self.segment_bytes {
             held.sealed = true;
         }
-        Some(Part { segment, from, len, home, generation: held.generation })
+        Some(SegmentPart { segment, from, len, home, generation: held.generation })
     }
 
-    fn take_segment(
+    fn allocate_segment(
         &mut self,
         owner: Owner,
         (room, spare): (u32, u32),
-        more: &mut dyn FnMut(More) -> bool,
+        more: &mut dyn FnMut(SpaceRequest) -> bool,
     ) -> Option<u32> {
         // The spare segments have their space already: the LSM may use all other space.
         while self.free.len() <= spare as usize && self.find_space(room, more) {}
@@ -346,16 +347,16 @@ impl Space {
         }
         self.generation = self.generation.wrapping_add(1).max(1);
         self.segments[segment as usize] =
-            Segment { state: State::Held, generation: self.generation, told: true, ..Segment::default() };
+            Segment { state: State::Held, generation: self.generation, knows_dead: true, ..Segment::default() };
         self.list(owner).push(segment);
         Some(segment)
     }
 
     /// Requests space for a hole or, without holes, for new segments at the end of the file.
     /// Returns whether there was any.
-    fn find_space(&mut self, room: u32, more: &mut dyn FnMut(More) -> bool) -> bool {
+    fn find_space(&mut self, room: u32, more: &mut dyn FnMut(SpaceRequest) -> bool) -> bool {
         if let Some(hole) = self.holes.last().copied() {
-            let found = more(More::Fill(hole));
+            let found = more(SpaceRequest::Fill(hole));
             if found {
                 self.holes.pop();
                 self.free.push(hole);
@@ -363,9 +364,10 @@ impl Space {
             return found;
         }
         let count = self.segments.len() as u32;
-        let most = room.min(self.limit.saturating_sub(count)).min(GROWTH);
+        let most = room.min(self.limit.saturating_sub(count)).min(GROWTH_SEGMENTS_MAX);
         // If `most` segments do not fit, one may.
-        let Some(new) = [most, 1].into_iter().find(|new| *new > 0 && *new <= most && more(More::Grow(*new))) else {
+        let Some(new) = [most, 1].into_iter().find(|new| *new > 0 && *new <= most && more(SpaceRequest::Grow(*new)))
+        else {
             return false;
         };
         self.segments.resize(self.segments.len() + new as usize, Segment::default());
@@ -374,8 +376,8 @@ impl Space {
     }
 
     /// Removes all but `keep` free segments, to release their space. The caller owns them until
-    /// [`Self::gave_back`] or [`Self::keep_space`].
-    pub(crate) fn take_to_give_back(&mut self, keep: usize) -> Vec<u32> {
+    /// [`Self::mark_holes`] or [`Self::keep_space`].
+    pub(crate) fn take_for_release(&mut self, keep: usize) -> Vec<u32> {
         // The last segments of the file first.
         self.free.sort_unstable_by(|one, other| other.cmp(one));
         let count = self.free.len().saturating_sub(keep);
@@ -388,12 +390,12 @@ impl Space {
     }
 
     /// Records that these segments have no space.
-    pub(crate) fn gave_back(&mut self, holes: Vec<u32>) {
+    pub(crate) fn mark_holes(&mut self, holes: Vec<u32>) {
         self.holes.extend(holes);
     }
 
     /// Ends a write to a part, with `live` bytes of live records.
-    pub(crate) fn written(&mut self, part: &Part, live: u64) {
+    pub(crate) fn end_write(&mut self, part: &SegmentPart, live: u64) {
         let segment = &mut self.segments[part.segment as usize];
         assert!(segment.writers > 0, "a part is written once");
         segment.writers -= 1;
@@ -404,11 +406,11 @@ impl Space {
     /// Ends a failed write to a part. If the segment has no other part, the segment becomes free
     /// again, and is allocated last. Otherwise the segment is sealed. While it holds live bytes and
     /// no record in it dies, it is not collected and not written again.
-    pub(crate) fn refused(&mut self, part: &Part) {
-        self.written(part, 0);
+    pub(crate) fn fail_write(&mut self, part: &SegmentPart) {
+        self.end_write(part, 0);
         let segment = &mut self.segments[part.segment as usize];
         if part.from > 0 || segment.used > part.len || segment.state != State::Held {
-            (segment.sealed, segment.damaged, segment.left) = (true, true, segment.counted() > 0);
+            (segment.sealed, segment.damaged, segment.has_unread) = (true, true, segment.counted() > 0);
             return;
         }
         *segment = Segment::default();
@@ -426,13 +428,13 @@ impl Space {
     /// The record must be dead for good: a collection drops it without asking the LSM for its key.
     /// The generation distinguishes the record from records of other uses. No later use may have
     /// that number while a pointer names it ([`Self::note_use`]).
-    pub(crate) fn died(&mut self, pointer: Pointer) {
+    pub(crate) fn mark_dead(&mut self, pointer: Pointer) {
         let segment = self.segments.get_mut(pointer.segment as usize);
         if let Some(segment) = segment.filter(|one| one.live > 0 && one.generation == pointer.generation) {
             // A segment is not free before a collection has examined it.
             segment.live = segment.live.saturating_sub(u64::from(pointer.len)).max(1);
-            segment.left = false;
-            if segment.told {
+            segment.has_unread = false;
+            if segment.knows_dead {
                 segment.dead.push(pointer.at);
             }
         }
@@ -459,7 +461,7 @@ impl Space {
 
     /// Returns whether that use of a segment began long ago.
     pub(crate) fn is_old(&self, generation: u32) -> bool {
-        self.generation.wrapping_sub(generation) > self.with_space() / OLD_PART
+        self.generation.wrapping_sub(generation) > self.with_space() / OLD_AGE_DIVISOR
     }
 }
 

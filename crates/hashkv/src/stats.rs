@@ -1,7 +1,12 @@
 //! The engine's own statistics.
 
-use lodestore_contract::engine_statistics;
-use lodestore_fluidkv::FluidkvStats;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lodestore_contract::{EngineCounters, Stats, Store, engine_statistics};
+use lodestore_fluidkv::{FluidKv, FluidkvStats};
+
+use crate::layout::ENGINE;
+use crate::values::{Values, lock};
 
 engine_statistics! {
     /// Statistics of a `hashkv` store: those of its values file, and those of its LSM.
@@ -60,4 +65,62 @@ engine_statistics! {
         Counter Bytes values_read_bytes,
         ..lsm: FluidkvStats,
     }
+}
+
+/// Returns the statistics of the store: the LSM's and the file's.
+pub(crate) fn account(index: &FluidKv, values: &Values) -> Stats {
+    let mut stats = index.stats();
+    stats.engine = ENGINE;
+    if values.pool.is_foreign() {
+        return stats;
+    }
+    let (segments, live, groups) = {
+        let space = lock(&values.space);
+        stats.dram_bytes += space.dram_bytes();
+        (space.counts(), space.live_bytes(), space.groups())
+    };
+    let bytes = |count: u32| u64::from(count) * u64::from(values.sizes.segment_bytes);
+    let (all, open) = (bytes(segments.all - segments.holes), bytes(segments.free));
+    // The superblock's block is counted in no class.
+    stats.space.size += all;
+    stats.space.capacity = values.pool.options().capacity;
+    stats.space.live += live;
+    stats.space.free += open;
+    stats.space.dead += all.saturating_sub(open + live);
+    let counters = values.file.counts();
+    stats.bytes_written += counters.bytes_written;
+    stats.fences += counters.syncs;
+    let own = &values.counts;
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let lsm = stats.engine_counters.of::<FluidkvStats>().copied().unwrap_or_default();
+    stats.engine_counters = EngineCounters::new(HashkvStats {
+        values_segments: u64::from(segments.all),
+        values_segments_free: u64::from(segments.free),
+        values_segments_holes: u64::from(segments.holes),
+        values_segments_waiting: u64::from(segments.waiting),
+        values_segments_damaged: u64::from(segments.damaged),
+        values_live_bytes: live,
+        values_groups: groups as u64,
+        values_segments_spare: u64::from(values.spare()),
+        values_longest_bytes: values.sizes.longest as u64,
+        values_separated: read(&own.separated),
+        values_separated_bytes: read(&own.separated_bytes),
+        values_kept_inline: read(&own.kept),
+        values_separated_late: read(&own.late),
+        values_collections: read(&own.collections),
+        values_collections_failed: read(&own.failed),
+        values_refused_now: values.full.load(Ordering::Relaxed).into(),
+        values_moved: read(&own.moved),
+        values_moved_bytes: read(&own.moved_bytes),
+        values_cooled_bytes: read(&own.cold_bytes),
+        values_scanned_bytes: read(&own.scanned_bytes),
+        values_segments_freed: read(&own.freed),
+        values_looks: read(&own.work_checks),
+        values_group_splits: read(&own.splits),
+        values_written_bytes: counters.bytes_written,
+        values_reads: counters.reads,
+        values_read_bytes: counters.bytes_read,
+        lsm,
+    });
+    stats
 }

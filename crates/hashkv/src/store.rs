@@ -1,29 +1,21 @@
 //! The open store: creation, opening, closing, and the operations of the contract.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use lodestore_contract::threads::start_thread;
 use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expected, Expiry, Lifetime, Options,
-    Pair, PoisonReason, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport,
-    Visit,
+    Pair, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
-use lodestore_fluidkv::{Conditions, FluidKv};
-use lodestore_media::{OpenReport, Pool, own_work};
+use lodestore_fluidkv::Conditions;
+use lodestore_media::{OpenReport, Pool};
 
 use crate::begin;
 use crate::layout::{ENGINE, Stored, tag_value};
 use crate::options::HashKvOptions;
-use crate::pace::Pace;
-use crate::values::{Values, lock};
+use crate::running::Running;
+use crate::stats::account;
 use crate::{FORMAT, scan, verify};
-
-/// Sleep of the collector thread when idle.
-const IDLE: Duration = Duration::from_millis(50);
 
 /// A HashKV store, open in this process. The crate's documentation states its guarantees.
 ///
@@ -33,21 +25,6 @@ const IDLE: Duration = Duration::from_millis(50);
 /// lost.
 pub struct HashKv {
     pub(crate) running: Arc<Running>,
-}
-
-/// The store with its threads, which scans and snapshots hold as well.
-pub(crate) struct Running {
-    pub(crate) index: Arc<FluidKv>,
-    pub(crate) values: Arc<Values>,
-    collector: Mutex<Option<JoinHandle<()>>>,
-    stopping: Arc<Stopping>,
-}
-
-#[derive(Default)]
-struct Stopping {
-    stop: AtomicBool,
-    lock: Mutex<()>,
-    changed: Condvar,
 }
 
 impl HashKv {
@@ -82,13 +59,7 @@ impl HashKv {
     /// As [`HashKv::create`] and [`HashKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Self> {
         let (values, index) = begin::start(&pool, report, options)?;
-        let running = Arc::new(Running { index, values, collector: Mutex::new(None), stopping: Arc::default() });
-        if options.index.workers > 0 {
-            let (values, stopping) = (Arc::clone(&running.values), Arc::clone(&running.stopping));
-            let rate = options.collect_rate;
-            let collect = move || own_work(|| collect_behind(&values, rate, &stopping));
-            *lock(&running.collector) = Some(start_thread("lodestore-hash-collect", collect)?);
-        }
+        let running = Running::start(index, values, (options.index.workers, options.collect_rate))?;
         Ok(Self { running })
     }
 
@@ -180,76 +151,16 @@ impl HashKv {
 
     /// Returns the outcome of a write. If the write `changed` anything, the next check for space
     /// flushes it first.
-    fn written<T>(&self, outcome: Result<T>, changed: impl FnOnce(&T) -> bool) -> Result<T> {
+    fn note_outcome<T>(&self, outcome: Result<T>, changed: impl FnOnce(&T) -> bool) -> Result<T> {
         // A write refused for lack of space has changed nothing.
         let has_changed = match &outcome {
             Ok(done) => changed(done),
             Err(error) => !matches!(error, Error::Full { .. }),
         };
         if has_changed {
-            self.running.values.touch();
+            self.running.values.note_change();
         }
         outcome
-    }
-}
-
-impl Stopping {
-    /// Waits for `time`, or less if the store is being closed.
-    fn rest(&self, time: Duration) {
-        let guard = lock(&self.lock);
-        drop(self.changed.wait_timeout_while(guard, time, |()| !self.stop.load(Ordering::Acquire)));
-    }
-}
-
-/// Poisons the store if its background thread panics: no thread would finish the collection, or
-/// start another.
-struct Unwinding<'a>(&'a Pool);
-
-impl Drop for Unwinding<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poison(PoisonReason::Panic, "a collection panicked");
-        }
-    }
-}
-
-/// Collects while free segments are few, at `rate` bytes a second, until the store is closed.
-fn collect_behind(values: &Values, rate: u64, stopping: &Stopping) {
-    let _unwinding = Unwinding(&values.pool);
-    let mut pace = Pace::new(rate, Instant::now());
-    while !stopping.stop.load(Ordering::Acquire) {
-        let found = values.tend();
-        let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
-        stopping.rest(if found { paced } else { paced.max(IDLE) });
-    }
-}
-
-impl Running {
-    fn stop(&self) {
-        {
-            let _guard = lock(&self.stopping.lock);
-            self.stopping.stop.store(true, Ordering::Release);
-        }
-        self.stopping.changed.notify_all();
-        if let Some(thread) = lock(&self.collector).take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.values.pool.is_foreign() {
-            // A forked process has none of these threads, and the index drops nothing there.
-            std::mem::forget(self.collector.get_mut().map(Option::take));
-            std::mem::forget((Arc::clone(&self.index), Arc::clone(&self.values)));
-            return self.index.halt();
-        }
-        self.stop();
-        // The index's workers use it while they separate values.
-        self.index.halt();
     }
 }
 
@@ -281,7 +192,7 @@ impl Store for HashKv {
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         lodestore_contract::limits::check_value(value)?;
         let stored = self.admitted(key, value)?;
-        self.written(self.running.index.put_expiring(key, &stored, expiry), |()| true)
+        self.note_outcome(self.running.index.put_expiring(key, &stored, expiry), |()| true)
     }
 
     fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
@@ -291,7 +202,7 @@ impl Store for HashKv {
             Err(Error::Full { .. }) if self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.insert(key, &stored, lifetime), |did| *did)
+        self.note_outcome(self.running.index.insert(key, &stored, lifetime), |did| *did)
     }
 
     fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
@@ -300,11 +211,11 @@ impl Store for HashKv {
             Err(Error::Full { .. }) if !self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.update(key, &stored, lifetime), |did| *did)
+        self.note_outcome(self.running.index.update(key, &stored, lifetime), |did| *did)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.written(self.running.index.delete(key), |did| *did)
+        self.note_outcome(self.running.index.delete(key), |did| *did)
     }
 
     fn compare_and_swap(
@@ -331,8 +242,8 @@ impl Store for HashKv {
     }
 
     fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
-        while let Some(needed) = self.written(self.try_update_with(key, change), Option::is_none)? {
-            self.running.values.look_for_room(needed)?;
+        while let Some(needed) = self.note_outcome(self.try_update_with(key, change), Option::is_none)? {
+            self.running.values.recheck_space(needed)?;
         }
         Ok(())
     }
@@ -390,7 +301,7 @@ impl Store for HashKv {
             Ok(ops) => index.write_checked(&mut checked, &Batch { ops }),
             Err(error) => Commit::after_refusal(error, || index.write_checked(&mut checked, &Batch::default())),
         };
-        self.written(written, |commit| commit.is_done())
+        self.note_outcome(written, |commit| commit.is_done())
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
@@ -418,7 +329,7 @@ impl Store for HashKv {
     }
 
     fn stats(&self) -> Stats {
-        begin::account(&self.running)
+        account(&self.running.index, &self.running.values)
     }
 
     fn sync(&self) -> Result<()> {
@@ -435,7 +346,7 @@ impl Store for HashKv {
         // A failure of one step does not skip the others.
         let index = self.running.index.settle();
         self.running.values.pool.check()?;
-        let values = self.running.values.settle();
+        let values = self.running.values.collect_all();
         // Moved records have left pointers in a memtable.
         let moved = self.running.index.settle();
         index.and(values).and(moved)

@@ -15,10 +15,9 @@ use lodestore_contract::{Result, now_millis};
 use lodestore_fluidkv::FluidKv;
 use lodestore_media::{BlockFile, Pool};
 
-use crate::begin::write_superblock;
-use crate::late::Late;
 use crate::layout::Superblock;
-use crate::space::{Part, Space};
+use crate::space::{SegmentPart, Space};
+use crate::superblock::write_superblock;
 
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -39,12 +38,12 @@ pub(crate) struct Counts {
     pub(crate) moved: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
     /// The part of `moved_bytes` that went to the cold storage.
-    pub(crate) cooled: AtomicU64,
+    pub(crate) cold_bytes: AtomicU64,
     pub(crate) scanned_bytes: AtomicU64,
     pub(crate) freed: AtomicU64,
     pub(crate) splits: AtomicU64,
     /// Number of times that the background thread looked for work.
-    pub(crate) looks: AtomicU64,
+    pub(crate) work_checks: AtomicU64,
 }
 
 impl Counts {
@@ -93,7 +92,7 @@ impl Drop for Hold {
             holds.held.remove(&self.moment);
         }
         drop(holds);
-        self.values.stir();
+        self.values.signal_work();
     }
 }
 
@@ -116,6 +115,17 @@ pub(crate) struct Sizes {
     pub(crate) is_lost: bool,
 }
 
+/// State of late separation.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// A pass over all keys is due.
+    pub(crate) due: bool,
+    /// The last key that this pass has examined; `None` between passes.
+    pub(crate) from: Option<Vec<u8>>,
+    /// The pass left out values, for lack of space or because a call failed.
+    pub(crate) has_leftovers: bool,
+}
+
 /// The values file with its account.
 pub(crate) struct Values {
     pub(crate) pool: Arc<Pool>,
@@ -125,29 +135,29 @@ pub(crate) struct Values {
     /// Locked alone, or with the lock of `space` held.
     pub(crate) holds: Mutex<Holds>,
     /// Parts that a flush has written and that the LSM does not name yet. They are not collected.
-    pub(crate) unpublished: Mutex<Vec<(Part, u64)>>,
+    pub(crate) unpublished: Mutex<Vec<(SegmentPart, u64)>>,
     /// Values to be separated after their flush.
     pub(crate) late: Mutex<Late>,
     /// Something has changed since the background thread last looked for work.
-    stirred: AtomicBool,
+    has_work: AtomicBool,
     /// Free space in the pool at that time.
-    room_then: AtomicU64,
+    last_free_bytes: AtomicU64,
     /// Long values are refused (`admit.rs`).
     pub(crate) full: AtomicBool,
     /// Something was written since the last check with all data flushed.
-    pub(crate) touched: AtomicBool,
+    pub(crate) has_changed: AtomicBool,
     /// Held while a caller checks for space for a value.
-    pub(crate) admitting: Mutex<()>,
+    pub(crate) admission_lock: Mutex<()>,
     /// Clock when a record was last left out of the account although the LSM may name it: its key
     /// had expired. 0: none. Set before the record's segment is free.
     expired_at: AtomicU64,
     /// As [`Superblock::freed_expiry_max`](crate::layout::Superblock::freed_expiry_max). Written
-    /// under `giving_back`.
+    /// under `superblock_lock`.
     pub(crate) freed_expiry_max: AtomicU64,
     /// As [`Superblock::opening`](crate::layout::Superblock::opening).
     opening: u32,
     /// Held while the superblock is written.
-    giving_back: Mutex<()>,
+    superblock_lock: Mutex<()>,
     /// Held during a collection: only one collection at a time uses the spare segments.
     pub(crate) collecting: Mutex<()>,
     /// The LSM, set when it is open.
@@ -170,15 +180,15 @@ impl Values {
             holds: Mutex::default(),
             unpublished: Mutex::default(),
             late: Mutex::default(),
-            stirred: AtomicBool::new(true),
-            room_then: AtomicU64::new(0),
+            has_work: AtomicBool::new(true),
+            last_free_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            touched: AtomicBool::new(false),
-            admitting: Mutex::default(),
+            has_changed: AtomicBool::new(false),
+            admission_lock: Mutex::default(),
             expired_at: AtomicU64::new(0),
             freed_expiry_max: AtomicU64::new(superblock.freed_expiry_max),
             opening: superblock.opening,
-            giving_back: Mutex::default(),
+            superblock_lock: Mutex::default(),
             collecting: Mutex::default(),
             index: Mutex::default(),
             counts: Counts::default(),
@@ -200,15 +210,15 @@ impl Values {
     }
 
     /// Signals that the background thread may have work.
-    pub(crate) fn stir(&self) {
-        self.stirred.store(true, Ordering::Release);
+    pub(crate) fn signal_work(&self) {
+        self.has_work.store(true, Ordering::Release);
     }
 
     /// Returns whether there may be work since the last call.
-    pub(crate) fn take_stirred(&self) -> bool {
+    pub(crate) fn take_has_work(&self) -> bool {
         let room = self.pool.room();
-        let moved = self.room_then.swap(room, Ordering::Relaxed) != room;
-        self.stirred.swap(false, Ordering::AcqRel) || moved
+        let is_space_changed = self.last_free_bytes.swap(room, Ordering::Relaxed) != room;
+        self.has_work.swap(false, Ordering::AcqRel) || is_space_changed
     }
 
     /// Records that the LSM may name a record of an expired key that the account does not count.
@@ -223,7 +233,7 @@ impl Values {
     /// # Errors
     /// As [`BlockFile::write`] and [`BlockFile::sync`].
     pub(crate) fn mark_freed_expiry(&self) -> Result<()> {
-        let _held = lock(&self.giving_back);
+        let _held = lock(&self.superblock_lock);
         // Cleared before the superblock is written: a record that is noted later is marked again.
         let expired_at = self.expired_at.swap(0, Ordering::AcqRel);
         if expired_at == 0 {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use lodestore_contract::{Error, Progress, Result, Store, VerifyReport, Visit};
 use lodestore_fluidkv::FluidKv;
 
-use crate::layout::{RECORD_HEADER, Stored};
-use crate::read::loss;
-use crate::store::Running;
+use crate::layout::{RECORD_HEADER_BYTES, Stored};
+use crate::read::loss_of;
+use crate::running::Running;
 use crate::values::{Hold, Values};
 
 /// Values between two calls of `progress`.
-const STEP: u64 = 1024;
+const PROGRESS_INTERVAL: u64 = 1024;
 /// Maximum bytes of a scrub step, before its last key.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
@@ -43,11 +43,11 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
         match running.values.read(pointer, key, &mut value) {
             Ok(true) => {
                 report.records += 1;
-                report.bytes += (RECORD_HEADER + key.len() + value.len()) as u64;
+                report.bytes += (RECORD_HEADER_BYTES + key.len() + value.len()) as u64;
             }
-            Ok(false) if running.values.is_gone(key, pointer) => {}
+            Ok(false) if running.values.is_expired_and_freed(key, pointer) => {}
             Ok(false) => {
-                let (place, what) = loss(pointer);
+                let (place, what) = loss_of(pointer);
                 report.find(place, what);
             }
             Err(Error::Io { source, .. }) => {
@@ -60,7 +60,7 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
             }
         }
         done += 1;
-        if done.is_multiple_of(STEP) {
+        if done.is_multiple_of(PROGRESS_INTERVAL) {
             progress(Progress { done, total: done.max(last.total) });
         }
         Visit::More
@@ -113,10 +113,10 @@ impl Values {
         });
         let mut value = Vec::new();
         for key in &keys {
-            match self.get_by(key, &mut value, |value| index.peek_into(key, value)) {
+            match self.get_with_lookup(key, &mut value, |value| index.peek_into(key, value)) {
                 Ok(is_there) => {
                     report.records += u64::from(is_there);
-                    report.bytes += (RECORD_HEADER + key.len() + value.len()) as u64;
+                    report.bytes += (RECORD_HEADER_BYTES + key.len() + value.len()) as u64;
                 }
                 Err(Error::Corrupt { place, what, .. }) => report.find(place, what),
                 Err(Error::Io { source, .. }) => report.find("values.0000", format!("it cannot be read: {source}")),

@@ -12,28 +12,28 @@
 
 use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
 
-use crate::layout::{Pointer, RECORD_HEADER, Record, Stored};
-use crate::read::lost;
+use crate::layout::{Pointer, RECORD_HEADER_BYTES, Record, Stored};
+use crate::read::lost_value;
 use crate::values::Values;
 
 /// Pairs of a window, initially and at most.
-const PAIRS: (usize, usize) = (16, 256);
+const WINDOW_PAIRS: (usize, usize) = (16, 256);
 /// Bytes at which a window is full, regardless of its number of pairs. Two windows exist at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 /// Maximum bytes between two records that are read as one: a block of the page cache, which is read
 /// as a whole.
-const GAP: u64 = 4096;
+const READ_GAP_MAX: u64 = 4096;
 /// LSM values of at least this length are not copied: waiting pairs are shown first.
-const NOT_COPIED: usize = 16 << 10;
+const UNCOPIED_VALUE_BYTES_MIN: usize = 16 << 10;
 /// Number of pairs to prefetch ahead of the read.
-const AHEAD: usize = 4;
+const PREFETCH_COUNT: usize = 4;
 
 /// The value of a pair.
 enum Held {
     /// A value of this length, stored after the key.
     Value(usize),
     /// A record at this offset in the file.
-    Apart { pointer: Pointer, place: u64 },
+    Separated { pointer: Pointer, offset: u64 },
     /// No value, with the reason.
     Failed(Error),
 }
@@ -66,7 +66,7 @@ struct Window {
     /// Keys, and values of the LSM.
     bytes: Vec<u8>,
     /// Bytes of records in the file.
-    apart: usize,
+    separated_bytes: usize,
     /// The records of all pairs from `planned` on, by offset in the file.
     runs: Vec<Run>,
     planned: usize,
@@ -75,8 +75,8 @@ struct Window {
 impl Window {
     fn add(&mut self, pair: Pair<'_>, held: Held) {
         let Pair { key, value, expiry } = pair;
-        if let Held::Apart { pointer, .. } = &held {
-            self.apart += pointer.len as usize;
+        if let Held::Separated { pointer, .. } = &held {
+            self.separated_bytes += pointer.len as usize;
         }
         self.pairs.push(Pending { key: (self.bytes.len(), key.len()), expiry, held, run: (0, 0) });
         self.bytes.extend_from_slice(key);
@@ -84,47 +84,47 @@ impl Window {
     }
 
     fn is_full(&self, pairs: usize) -> bool {
-        self.pairs.len() >= pairs || self.bytes.len() + self.apart >= WINDOW_BYTES
+        self.pairs.len() >= pairs || self.bytes.len() + self.separated_bytes >= WINDOW_BYTES
     }
 
     fn clear(&mut self) {
         self.pairs.clear();
         self.bytes.clear();
         self.runs.clear();
-        self.apart = 0;
+        self.separated_bytes = 0;
     }
 
     /// Groups the records of all pairs from `first` on into runs.
     fn plan(&mut self, first: usize) {
         let mut order = Vec::with_capacity(self.pairs.len() - first);
         for (number, pair) in self.pairs.iter().enumerate().skip(first) {
-            if let Held::Apart { pointer, place } = &pair.held {
-                order.push((*place, number, *pointer));
+            if let Held::Separated { pointer, offset } = &pair.held {
+                order.push((*offset, number, *pointer));
             }
         }
-        order.sort_unstable_by_key(|(place, number, _)| (*place, *number));
+        order.sort_unstable_by_key(|(offset, number, _)| (*offset, *number));
         self.runs.clear();
         self.planned = first;
-        for (place, number, pointer) in order {
+        for (offset, number, pointer) in order {
             let len = u64::from(pointer.len);
             match self.runs.last_mut() {
-                Some(run) if run.segment == pointer.segment && place <= run.from + run.len + GAP => {
-                    run.len = run.len.max(place + len - run.from);
+                Some(run) if run.segment == pointer.segment && offset <= run.from + run.len + READ_GAP_MAX => {
+                    run.len = run.len.max(offset + len - run.from);
                     run.pairs += 1;
                 }
                 last => {
                     let at = last.map_or(0, |run| run.at + run.len as usize);
-                    self.runs.push(Run { segment: pointer.segment, from: place, len, at, pairs: 1, failed: None });
+                    self.runs.push(Run { segment: pointer.segment, from: offset, len, at, pairs: 1, failed: None });
                 }
             }
             let index = self.runs.len() - 1;
             let run = &self.runs[index];
-            self.pairs[number].run = (index, run.at + (place - run.from) as usize);
+            self.pairs[number].run = (index, run.at + (offset - run.from) as usize);
         }
     }
 
     /// Announces the planned reads. A single run needs no announcement.
-    fn ask(&self, values: &Values) {
+    fn will_read(&self, values: &Values) {
         if self.runs.len() > 1 {
             self.runs.iter().for_each(|run| values.file.will_read(run.from, run.len));
         }
@@ -133,14 +133,14 @@ impl Window {
     /// Reads the planned runs.
     fn read(&mut self, values: &Values, buffer: &mut Vec<u8>) {
         for run in &mut self.runs {
-            let bytes = room(buffer, run.at + run.len as usize);
+            let bytes = buffer_of(buffer, run.at + run.len as usize);
             run.failed = values.file.read_asked(run.from, &mut bytes[run.at..]).err();
         }
     }
 }
 
 /// Returns the first `len` bytes of a buffer, extended if necessary.
-fn room(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+fn buffer_of(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buffer.len() < len {
         buffer.resize(len, 0);
     }
@@ -171,7 +171,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
     pub(crate) fn new(values: &'w Values, failed: &'w mut dyn FnMut(Error) -> Result<()>, visit: V) -> Self {
         let (ready, filling) = (Window::default(), Window::default());
         let (buffer, single) = (Vec::new(), Vec::new());
-        let size = PAIRS.0;
+        let size = WINDOW_PAIRS.0;
         Self {
             values,
             visit,
@@ -187,7 +187,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
         }
     }
 
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         !self.stopped && self.outcome.is_ok()
     }
 
@@ -197,29 +197,29 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
             Ok(Stored::Value(value)) => {
                 let pair = Pair { value, ..stored };
                 let waits = !self.ready.pairs.is_empty() || !self.filling.pairs.is_empty();
-                if waits && value.len() < NOT_COPIED {
+                if waits && value.len() < UNCOPIED_VALUE_BYTES_MIN {
                     self.filling.add(pair, Held::Value(value.len()));
                 } else {
                     self.flush();
-                    if self.goes_on() {
+                    if self.continues() {
                         self.visited += 1;
                         self.stopped = (self.visit)(pair) == Visit::Stop;
                     }
                 }
             }
             Ok(Stored::Pointer(pointer)) => {
-                let held = match self.values.place_of(pointer) {
-                    Some(place) => Held::Apart { pointer, place },
-                    None => Held::Failed(lost(pointer)),
+                let held = match self.values.offset_of(pointer) {
+                    Some(offset) => Held::Separated { pointer, offset },
+                    None => Held::Failed(lost_value(pointer)),
                 };
                 self.filling.add(Pair { value: &[], ..stored }, held);
             }
             Err(error) => self.filling.add(Pair { value: &[], ..stored }, Held::Failed(error)),
         }
         if self.filling.is_full(self.size) {
-            self.turn();
+            self.switch_windows();
         }
-        if self.goes_on() { Visit::More } else { Visit::Stop }
+        if self.continues() { Visit::More } else { Visit::Stop }
     }
 
     /// Shows the rest. Returns the number of visited pairs, whether the visitor has stopped the
@@ -230,18 +230,18 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
     }
 
     /// Handles a full window.
-    fn turn(&mut self) {
-        self.size = (self.size * 2).min(PAIRS.1);
+    fn switch_windows(&mut self) {
+        self.size = (self.size * 2).min(WINDOW_PAIRS.1);
         let first = self.filling.pairs.iter().find_map(|pair| match pair.held {
-            Held::Apart { place, .. } => Some(place),
+            Held::Separated { offset, .. } => Some(offset),
             _ => None,
         });
-        if first.is_none_or(|place| self.values.file.is_warm(place)) {
+        if first.is_none_or(|offset| self.values.file.is_warm(offset)) {
             self.flush();
             return;
         }
         self.filling.plan(0);
-        self.filling.ask(self.values);
+        self.filling.will_read(self.values);
         self.show();
         std::mem::swap(&mut self.ready, &mut self.filling);
     }
@@ -256,7 +256,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
     /// Shows the pairs that are ready, and clears them.
     fn show(&mut self) {
         let mut window = std::mem::take(&mut self.ready);
-        if self.goes_on() {
+        if self.continues() {
             let planned = if window.runs.is_empty() { window.pairs.len() } else { window.planned };
             window.read(self.values, &mut self.buffer);
             self.show_pairs(&mut window, planned);
@@ -268,27 +268,27 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
     /// Shows these pairs. Pairs from `planned` on are in the buffer.
     fn show_pairs(&mut self, window: &mut Window, mut planned: usize) {
         let file = &self.values.file;
-        let ask = |window: &Window, number: usize| {
-            if let Some(Pending { held: Held::Apart { pointer, place }, .. }) = window.pairs.get(number) {
-                file.prefetch(*place, pointer.len as usize);
+        let prefetch = |window: &Window, number: usize| {
+            if let Some(Pending { held: Held::Separated { pointer, offset }, .. }) = window.pairs.get(number) {
+                file.prefetch(*offset, pointer.len as usize);
             }
         };
-        (0..AHEAD.min(planned)).for_each(|number| ask(window, number));
+        (0..PREFETCH_COUNT.min(planned)).for_each(|number| prefetch(window, number));
         for number in 0..window.pairs.len() {
             if number < planned {
-                ask(window, number + AHEAD);
+                prefetch(window, number + PREFETCH_COUNT);
                 // The rest is not in the page cache: read it as a window.
-                if let Held::Apart { place, .. } = window.pairs[number].held
-                    && !file.is_warm(place)
+                if let Held::Separated { offset, .. } = window.pairs[number].held
+                    && !file.is_warm(offset)
                 {
                     planned = number;
                     window.plan(planned);
-                    window.ask(self.values);
+                    window.will_read(self.values);
                     window.read(self.values, &mut self.buffer);
                 }
             }
             self.show_pair(window, number, number >= planned);
-            if !self.goes_on() {
+            if !self.continues() {
                 return;
             }
         }
@@ -299,11 +299,11 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
         let (at, len) = pair.key;
         let key = &window.bytes[at..at + len];
         let held = std::mem::replace(&mut pair.held, Held::Value(0));
-        let apart = if let Held::Apart { pointer, .. } = held { Some(pointer) } else { None };
+        let separated = if let Held::Separated { pointer, .. } = held { Some(pointer) } else { None };
         let value = match held {
             Held::Value(value) => Ok(&window.bytes[at + len..at + len + value]),
             Held::Failed(error) => Err(error),
-            Held::Apart { pointer, .. } if in_buffer => {
+            Held::Separated { pointer, .. } if in_buffer => {
                 let run = &mut window.runs[pair.run.0];
                 match run.failed.take() {
                     None => self.values.value_in(pointer, key, &self.buffer[pair.run.1..][..pointer.len as usize]),
@@ -316,14 +316,15 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
                     }
                 }
             }
-            Held::Apart { pointer, .. } => self.values.value_alone(pointer, key, &mut self.single),
+            Held::Separated { pointer, .. } => self.values.value_alone(pointer, key, &mut self.single),
         };
         match value {
             Ok(value) => {
                 self.visited += 1;
                 self.stopped = (self.visit)(Pair { key, value, expiry: pair.expiry }) == Visit::Stop;
             }
-            Err(Error::Corrupt { .. }) if apart.is_some_and(|pointer| self.values.is_gone(key, pointer)) => {}
+            Err(Error::Corrupt { .. })
+                if separated.is_some_and(|pointer| self.values.is_expired_and_freed(key, pointer)) => {}
             Err(error) => self.outcome = (self.failed)(error),
         }
     }
@@ -335,8 +336,8 @@ impl Values {
     /// # Errors
     /// [`Error::Corrupt`].
     fn value_in<'b>(&self, pointer: Pointer, key: &[u8], record: &'b [u8]) -> Result<&'b [u8]> {
-        let found = Record::read(record, pointer.place(self.seed())).filter(|found| found.key == key);
-        found.map(|found| found.value).ok_or_else(|| lost(pointer))
+        let found = Record::read(record, pointer.location(self.seed())).filter(|found| found.key == key);
+        found.map(|found| found.value).ok_or_else(|| lost_value(pointer))
     }
 
     /// Returns the value at a pointer, read into this buffer.
@@ -344,8 +345,8 @@ impl Values {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
     fn value_alone<'b>(&self, pointer: Pointer, key: &[u8], buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
-        let record = room(buffer, pointer.len as usize);
-        let len = self.read_record(pointer, key, record)?.ok_or_else(|| lost(pointer))?;
-        Ok(&record[RECORD_HEADER + key.len()..][..len])
+        let record = buffer_of(buffer, pointer.len as usize);
+        let len = self.read_record(pointer, key, record)?.ok_or_else(|| lost_value(pointer))?;
+        Ok(&record[RECORD_HEADER_BYTES + key.len()..][..len])
     }
 }

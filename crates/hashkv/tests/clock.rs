@@ -126,7 +126,7 @@ fn named(store: &HashKv) -> usize {
 /// Regression: keys with records overwritten by others were reported as damaged, and every scan
 /// ended there.
 #[test]
-fn what_had_expired_by_a_clock_that_is_set_back_is_absent_where_its_room_was_used_again() {
+fn expired_keys_stay_absent_after_the_clock_is_set_back_if_their_space_was_reused() {
     let clock = Clock::ours();
     for reopens in [false, true] {
         let scratch = closed();
@@ -164,7 +164,7 @@ fn what_had_expired_by_a_clock_that_is_set_back_is_absent_where_its_room_was_use
 }
 
 #[test]
-fn what_had_expired_is_absent_where_its_space_was_given_back() {
+fn expired_keys_stay_absent_if_their_space_was_released() {
     let clock = Clock::ours();
     let scratch = closed();
     set_clock_ahead(2_000_000);
@@ -182,7 +182,7 @@ fn what_had_expired_is_absent_where_its_space_was_given_back() {
 
 /// Damage to the value of an expiring key must not be taken for its expiry.
 #[test]
-fn damage_of_what_expires_is_told() {
+fn damage_of_expiring_values_is_reported() {
     let clock = Clock::ours();
     let scratch = closed();
     let file = scratch.store().join("values.0000");
@@ -218,7 +218,7 @@ fn damage_of_what_expires_is_told() {
 
 /// A key that does not expire must not be taken for missing when its segment was reused.
 #[test]
-fn a_record_that_does_not_expire_and_is_not_there_is_damage() {
+fn a_missing_record_without_an_expiry_is_damage() {
     let clock = Clock::ours();
     let scratch = closed();
     let file = scratch.store().join("values.0000");

@@ -135,7 +135,7 @@ fn mixed(place: &Place) -> Model {
 }
 
 #[test]
-fn values_wherever_they_stand_are_shown_in_the_order_of_their_keys() {
+fn values_at_any_location_are_shown_in_key_order() {
     for place in Place::both(&small()) {
         let model = mixed(&place);
         let forward: Pairs = model.clone().into_iter().collect();
@@ -251,7 +251,7 @@ fn neighbours_in_the_file_are_one_read() {
 }
 
 #[test]
-fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
+fn a_walk_shows_its_initial_state_while_collections_move_and_free_values() {
     const KEYS: usize = 399;
     for workers in [0, 2] {
         let mut options = small();
@@ -297,7 +297,7 @@ fn a_walk_shows_its_beginning_while_collections_move_and_free_what_it_shows() {
 }
 
 #[test]
-fn a_damaged_value_is_told_and_all_others_are_shown() {
+fn a_damaged_value_is_reported_and_all_others_are_shown() {
     let options = small();
     for place in [Place::cached(&options), Place::simulated(&options, true)] {
         let mut model = Model::new();
@@ -333,7 +333,7 @@ fn a_damaged_value_is_told_and_all_others_are_shown() {
 
 /// If the medium cannot read one record, the other records of the same read are still shown.
 #[test]
-fn a_read_that_fails_takes_no_neighbours_with_it() {
+fn a_failed_read_affects_no_neighbours() {
     let mut options = small();
     options.mode = Mode::Vlog;
     options.index.pool.capacity = 32 << 20;

@@ -5,21 +5,21 @@ use std::cmp::Ordering;
 use lodestore_contract::{Direction, Result};
 use lodestore_index::key_head;
 
-use super::{Pair, Source, Stop, Visitor};
+use super::{CursorStep, Pair, Source, Visitor};
 use crate::value_log::Dead;
 use crate::view::Known;
 
 /// A source and its current pair.
-struct Standing<'a> {
+struct MergeSource<'a> {
     source: Source<'a>,
     head: u64,
-    /// `None`: the source has the pair ([`Stop::Passing`]).
+    /// `None`: the source has the pair ([`CursorStep::Unpacked`]).
     pair: Option<Pair<'a>>,
-    /// Whether only the key of the pair is valid: see [`Stop::Newer`].
+    /// Whether only the key of the pair is valid: see [`CursorStep::Newer`].
     is_newer: bool,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> MergeSource<'a> {
     /// Moves a source to its first pair, if it has one.
     fn first(source: Source<'a>) -> Result<Option<Self>> {
         let mut this = Self { source, head: 0, pair: None, is_newer: false };
@@ -31,20 +31,20 @@ impl<'a> Standing<'a> {
     fn step(&mut self) -> Result<bool> {
         self.is_newer = false;
         match self.source.next()? {
-            Stop::Lasting(pair) => {
+            CursorStep::Stored(pair) => {
                 self.head = key_head(pair.key);
                 self.pair = Some(pair);
             }
-            Stop::Passing => {
+            CursorStep::Unpacked => {
                 self.pair = None;
                 self.head = key_head(self.pair().key);
             }
-            Stop::Newer(key) => {
+            CursorStep::Newer(key) => {
                 self.head = key_head(key);
                 self.pair = Some(Pair { key, known: Known::Deleted });
                 self.is_newer = true;
             }
-            Stop::End => return Ok(false),
+            CursorStep::End => return Ok(false),
         }
         Ok(true)
     }
@@ -53,7 +53,7 @@ impl<'a> Standing<'a> {
     fn pair(&self) -> Pair<'_> {
         match self.pair {
             Some(pair) => pair,
-            None => self.source.passing().expect("a source that says so stands at a pair"),
+            None => self.source.unpacked_pair().expect("a source that says so stands at a pair"),
         }
     }
 }
@@ -66,7 +66,7 @@ impl<'a> Standing<'a> {
 pub(crate) struct Merge<'a> {
     direction: Direction,
     /// Newest first.
-    sources: Vec<Standing<'a>>,
+    sources: Vec<MergeSource<'a>>,
     heap: Vec<u32>,
     /// Whether a pair is shown. Its source moves on when the next pair is requested.
     shown: bool,
@@ -81,18 +81,18 @@ impl<'a> Merge<'a> {
     pub(crate) fn new(direction: Direction, sources: Vec<Source<'a>>) -> Result<Self> {
         let mut standing = Vec::with_capacity(sources.len());
         for source in sources {
-            standing.extend(Standing::first(source)?);
+            standing.extend(MergeSource::first(source)?);
         }
         let heap = (0..standing.len() as u32).collect::<Vec<_>>();
         let mut this = Self { direction, sources: standing, heap, shown: false, dead: Dead::default() };
-        (0..this.heap.len() / 2).rev().for_each(|place| this.sift_down(place));
+        (0..this.heap.len() / 2).rev().for_each(|position| this.sift_down(position));
         Ok(this)
     }
 
     /// Returns the source at a position of the heap.
     #[inline]
-    fn at(&self, place: usize) -> &Standing<'a> {
-        &self.sources[self.heap[place] as usize]
+    fn at(&self, position: usize) -> &MergeSource<'a> {
+        &self.sources[self.heap[position] as usize]
     }
 
     /// Returns whether the source at heap position `a` comes before the source at `b`.
@@ -106,19 +106,19 @@ impl<'a> Merge<'a> {
 
     /// Moves the source at a heap position down until the heap is in order.
     #[inline]
-    fn sift_down(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut position: usize) {
         loop {
-            let left = 2 * place + 1;
+            let left = 2 * position + 1;
             if left >= self.heap.len() {
                 return;
             }
             let right = left + 1;
             let least = if right < self.heap.len() && self.before(right, left) { right } else { left };
-            if !self.before(least, place) {
+            if !self.before(least, position) {
                 return;
             }
-            self.heap.swap(place, least);
-            place = least;
+            self.heap.swap(position, least);
+            position = least;
         }
     }
 
@@ -143,11 +143,11 @@ impl<'a> Merge<'a> {
     }
 
     /// Returns the shown pair in the form of a source's step.
-    pub(super) fn stop(&self) -> Stop<'a> {
+    pub(super) fn stop(&self) -> CursorStep<'a> {
         match self.heap.first().map(|top| &self.sources[*top as usize]) {
-            Some(Standing { pair: Some(pair), .. }) => Stop::Lasting(*pair),
-            Some(_) => Stop::Passing,
-            None => Stop::End,
+            Some(MergeSource { pair: Some(pair), .. }) => CursorStep::Stored(*pair),
+            Some(_) => CursorStep::Unpacked,
+            None => CursorStep::End,
         }
     }
 
@@ -189,13 +189,13 @@ impl<'a> Merge<'a> {
     /// Steps the source at a heap position, which is the top or one of its children. Removes a
     /// source that has ended.
     #[inline]
-    fn step_at(&mut self, place: usize) -> Result<()> {
-        let index = self.heap[place] as usize;
+    fn step_at(&mut self, position: usize) -> Result<()> {
+        let index = self.heap[position] as usize;
         if !self.sources[index].step()? {
-            self.heap.swap_remove(place);
+            self.heap.swap_remove(position);
         }
         // The source that replaced it came from below, so the order above still holds.
-        self.sift_down(place);
+        self.sift_down(position);
         Ok(())
     }
 
@@ -224,16 +224,16 @@ impl<'a> Merge<'a> {
     /// Skips older versions of the key at the top.
     fn pass_older(&mut self) -> Result<()> {
         loop {
-            let same = |place: &usize| {
-                let (top, other) = (self.at(0), self.at(*place));
+            let same = |position: &usize| {
+                let (top, other) = (self.at(0), self.at(*position));
                 top.head == other.head && top.pair().key == other.pair().key
             };
-            let Some(place) = (1..self.heap.len().min(3)).find(same) else { return Ok(()) };
-            let other = self.sources[self.heap[place] as usize].pair();
+            let Some(position) = (1..self.heap.len().min(3)).find(same) else { return Ok(()) };
+            let other = self.sources[self.heap[position] as usize].pair();
             if let Known::Pointer(pointer, _) = other.known {
                 self.dead.add(other.key, pointer);
             }
-            self.step_at(place)?;
+            self.step_at(position)?;
         }
     }
 }

@@ -18,15 +18,16 @@ use lodestore_contract::limits::BATCH_OPS_MAX;
 use lodestore_media::u32_at;
 
 use super::{
-    BATCH, DURABLE, Entry, Fields, Frame, GAP_SHIFT, HEADER, Header, MEMBER, Op, STEP, Slot, checksum, encode,
+    BATCH_FLAG, DURABLE_FLAG, ENTRY_ALIGN_BYTES, ENTRY_HEADER_BYTES, Entry, Fields, Frame, GAP_SHIFT, Header,
+    MEMBER_FLAG, Op, Slot, checksum, encode,
 };
 
 /// Zeros for padding.
-const PADDING: [u8; STEP] = [0; STEP];
+const PADDING: [u8; ENTRY_ALIGN_BYTES] = [0; ENTRY_ALIGN_BYTES];
 
 /// A batch to be stored in the log.
 pub(crate) struct BatchRecord<'a> {
-    head: [u8; HEADER],
+    head: [u8; ENTRY_HEADER_BYTES],
     members: Vec<(Header, Op<'a>)>,
     at: u64,
 }
@@ -36,7 +37,8 @@ impl<'a> BatchRecord<'a> {
     /// more than the contract allows, and for a body of 16 GiB or more.
     pub(crate) fn len_of(ops: &[Op<'_>]) -> Option<usize> {
         let body = ops.iter().try_fold(0usize, |sum, op| sum.checked_add(op.entry_len()))?;
-        ((1..=BATCH_OPS_MAX).contains(&ops.len()) && body / STEP < DURABLE as usize).then_some(HEADER + body)
+        ((1..=BATCH_OPS_MAX).contains(&ops.len()) && body / ENTRY_ALIGN_BYTES < DURABLE_FLAG as usize)
+            .then_some(ENTRY_HEADER_BYTES + body)
     }
 
     /// Encodes the record of these operations for this slot. Returns `None` in the cases of
@@ -45,17 +47,17 @@ impl<'a> BatchRecord<'a> {
         let len = Self::len_of(ops)?;
         let mut members = Vec::with_capacity(ops.len());
         let mut sums = Vec::with_capacity(4 * ops.len());
-        let mut at = slot.at + HEADER as u64;
+        let mut at = slot.at + ENTRY_HEADER_BYTES as u64;
         for op in ops {
-            let header = encode(frame, Slot { at, gap: 0 }, sequence, false, MEMBER, op)?;
+            let header = encode(frame, Slot { at, gap: 0 }, sequence, false, MEMBER_FLAG, op)?;
             sums.extend_from_slice(&header.bytes[..4]);
             members.push((header, *op));
             at += op.entry_len() as u64;
         }
         debug_assert_eq!(at, slot.at + len as u64, "the length that was told is the length that is taken");
-        let mut head = [0; HEADER];
-        let value = ((len - HEADER) / STEP) as u32;
-        let fields = Fields { flags: BATCH, gap: slot.gap, durable, key: ops.len() - 1, value };
+        let mut head = [0; ENTRY_HEADER_BYTES];
+        let value = ((len - ENTRY_HEADER_BYTES) / ENTRY_ALIGN_BYTES) as u32;
+        let fields = Fields { flags: BATCH_FLAG, gap: slot.gap, durable, key: ops.len() - 1, value };
         fields.write(frame, slot.at, sequence, &mut head)?;
         let crc = checksum(frame.nonce, slot.at, &head[4..], &[&sums, &[]]);
         head[..4].copy_from_slice(&crc.to_le_bytes());
@@ -69,15 +71,15 @@ impl<'a> BatchRecord<'a> {
         for (header, op) in &self.members {
             let value = op.payload.bytes();
             let taken = header.as_bytes().len() + op.key.len() + value.len();
-            let padding = &PADDING[..taken.next_multiple_of(STEP) - taken];
+            let padding = &PADDING[..taken.next_multiple_of(ENTRY_ALIGN_BYTES) - taken];
             parts.extend([header.as_bytes(), op.key, value, padding]);
         }
         parts
     }
 
     /// Returns the offset of each operation's entry in the segment, in order.
-    pub(crate) fn places(&self) -> impl Iterator<Item = u64> {
-        self.members.iter().scan(self.at + HEADER as u64, |next, (_, op)| {
+    pub(crate) fn positions(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().scan(self.at + ENTRY_HEADER_BYTES as u64, |next, (_, op)| {
             let at = *next;
             *next += op.entry_len() as u64;
             Some(at)
@@ -95,7 +97,7 @@ pub(crate) struct Batch<'a> {
 impl<'a> Batch<'a> {
     fn checked(bytes: &'a [u8], fields: Fields, frame: Frame, at: u64) -> Option<Self> {
         let bytes = bytes.get(..fields.span())?;
-        let (mut sums, mut next, mut count) = (Vec::new(), HEADER, 0);
+        let (mut sums, mut next, mut count) = (Vec::new(), ENTRY_HEADER_BYTES, 0);
         while next < bytes.len() {
             let member = Entry::checked(&bytes[next..], frame, at + next as u64)?;
             let same = member.is_member() && u32_at(member.head(), 12) == u32_at(bytes, 12);
@@ -104,14 +106,15 @@ impl<'a> Batch<'a> {
             (next, count) = (next + member.len(), count + 1);
         }
         let whole = next == bytes.len() && count == fields.key + 1;
-        let right = whole && checksum(frame.nonce, at, &bytes[4..HEADER], &[&sums, &[]]) == u32_at(bytes, 0);
+        let right =
+            whole && checksum(frame.nonce, at, &bytes[4..ENTRY_HEADER_BYTES], &[&sums, &[]]) == u32_at(bytes, 0);
         right.then_some(Self { bytes, at })
     }
 
     /// Returns its operations in order, each with the offset of its entry in the segment.
     pub(crate) fn members(&self) -> impl Iterator<Item = (u64, Entry<'a>)> + use<'a> {
         let Self { bytes, at } = *self;
-        let mut next = HEADER;
+        let mut next = ENTRY_HEADER_BYTES;
         std::iter::from_fn(move || {
             let rest = bytes.get(next..)?;
             let member = Entry::read(|len| rest.get(..len))?;
@@ -138,7 +141,7 @@ impl<'a> Record<'a> {
     pub(crate) fn checked(bytes: &'a [u8], frame: Frame, at: u64) -> Option<Self> {
         super::likely_span(bytes, frame, at)?;
         let fields = Fields::read(bytes)?;
-        if fields.flags & BATCH != 0 {
+        if fields.flags & BATCH_FLAG != 0 {
             Batch::checked(bytes, fields, frame, at).map(Self::Batch)
         } else {
             Entry::checked(bytes, frame, at).map(Self::One)
@@ -154,7 +157,7 @@ impl<'a> Record<'a> {
 
     /// Returns whether everything before it in its segment was durable when it was written.
     pub(crate) fn is_durable(&self) -> bool {
-        u32_at(self.bytes(), 4) & DURABLE != 0
+        u32_at(self.bytes(), 4) & DURABLE_FLAG != 0
     }
 
     /// Returns the steps skipped before it.
@@ -162,8 +165,8 @@ impl<'a> Record<'a> {
         self.bytes()[10] >> GAP_SHIFT
     }
 
-    /// Returns its bytes in the segment, a multiple of [`STEP`].
+    /// Returns its bytes in the segment, a multiple of [`ENTRY_ALIGN_BYTES`].
     pub(crate) fn len(&self) -> usize {
-        self.bytes().len().next_multiple_of(STEP)
+        self.bytes().len().next_multiple_of(ENTRY_ALIGN_BYTES)
     }
 }

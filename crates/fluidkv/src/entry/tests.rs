@@ -12,7 +12,7 @@ const FRAME: Frame = Frame { nonce: 0x5eed_0f5e_9000_0001, base: 1000 };
 pub(crate) struct Owned {
     key: Vec<u8>,
     value: Option<Vec<u8>>,
-    pointer: Option<[u8; POINTER]>,
+    pointer: Option<[u8; POINTER_BYTES]>,
     expiry: Option<Expiry>,
 }
 
@@ -23,7 +23,7 @@ impl Owned {
         let key = rng.bytes(key_len);
         let value_len = *rng.pick(&[8, 0, 1, 40, 256, 1000]);
         let value = (rng.below(5) > 0).then(|| rng.bytes(value_len));
-        let pointer = (rng.below(5) == 0).then(|| *rng.bytes(POINTER).first_chunk().expect("as long as asked"));
+        let pointer = (rng.below(5) == 0).then(|| *rng.bytes(POINTER_BYTES).first_chunk().expect("as long as asked"));
         let expires = (value.is_some() || pointer.is_some()) && rng.below(4) == 0;
         Self { key, value, pointer, expiry: expires.then(|| Expiry::at_millis(rng.next_u64())) }
     }
@@ -61,15 +61,15 @@ fn batch_of(frame: Frame, slot: Slot, sequence: u64, ops: &[Op<'_>]) -> Vec<u8> 
 }
 
 #[test]
-fn eight_and_eight_bytes_take_half_a_line() {
+fn keys_and_values_of_eight_bytes_use_half_a_line() {
     let op = put(b"key 8 by", b"value 8b");
     assert_eq!(op.entry_len(), 32);
     assert_eq!(written(FRAME, Slot { at: 64, gap: 0 }, 1000, &op).len(), 32);
-    assert_eq!(put(b"k", b"").entry_len(), LEAST);
+    assert_eq!(put(b"k", b"").entry_len(), ENTRY_BYTES_MIN);
 }
 
 #[test]
-fn what_is_written_comes_back_in_place() {
+fn an_entry_is_read_as_written() {
     let seed = seed();
     println!("seed {seed:#x}");
     let mut rng = Rng::new(seed);
@@ -91,7 +91,7 @@ fn what_is_written_comes_back_in_place() {
 }
 
 #[test]
-fn the_longest_key_and_a_long_value_come_back() {
+fn the_longest_key_and_a_long_value_are_read_as_written() {
     let (key, value) = (vec![7; KEY_MAX], vec![9; 3 << 20]);
     let op = put(&key, &value);
     let bytes = written(FRAME, Slot { at: 64, gap: 0 }, 1000, &op);
@@ -99,7 +99,7 @@ fn the_longest_key_and_a_long_value_come_back() {
 }
 
 #[test]
-fn sequences_out_of_the_segments_reach_are_refused() {
+fn sequences_beyond_a_segments_range_are_refused() {
     let op = put(b"k", b"v");
     let at = |sequence, at| encode_header(FRAME, Slot { at, gap: 0 }, sequence, true, &op).is_some();
     assert!(at(1000, 64) && at(1000 + u64::from(u32::MAX), 64));
@@ -107,7 +107,7 @@ fn sequences_out_of_the_segments_reach_are_refused() {
 }
 
 #[test]
-fn another_nonce_or_another_place_never_counts() {
+fn an_entry_with_another_nonce_or_position_is_invalid() {
     let op = put(b"key 8 by", b"value 8b");
     let bytes = written(FRAME, Slot { at: 640, gap: 0 }, 1234, &op);
     assert!(Record::checked(&bytes, FRAME, 640).is_some());
@@ -118,7 +118,7 @@ fn another_nonce_or_another_place_never_counts() {
 }
 
 #[test]
-fn any_flipped_bit_and_any_cut_makes_an_entry_none() {
+fn an_entry_with_a_flipped_bit_or_a_cut_is_invalid() {
     let owned = Owned::random(&mut Rng::new(3));
     let op = owned.op();
     let bytes = written(FRAME, Slot { at: 64, gap: 1 }, 1001, &op);
@@ -134,7 +134,7 @@ fn any_flipped_bit_and_any_cut_makes_an_entry_none() {
 }
 
 #[test]
-fn a_batch_comes_back_whole_with_one_sequence() {
+fn a_batch_is_read_whole_with_one_sequence() {
     let seed = seed();
     println!("seed {seed:#x}");
     let mut rng = Rng::new(seed);
@@ -149,7 +149,7 @@ fn a_batch_comes_back_whole_with_one_sequence() {
         let Record::Batch(batch) = found else { panic!("a batch is a batch") };
         let members: Vec<_> = batch.members().collect();
         assert_eq!(members.iter().map(|(_, entry)| op_of(entry)).collect::<Vec<_>>(), ops);
-        assert_eq!(members.iter().map(|(at, _)| *at).collect::<Vec<_>>(), record.places().collect::<Vec<_>>());
+        assert_eq!(members.iter().map(|(at, _)| *at).collect::<Vec<_>>(), record.positions().collect::<Vec<_>>());
         for (at, entry) in members {
             let place = &bytes[(at - slot.at) as usize..];
             assert_eq!(entry.sequence(FRAME.base), 1500);
@@ -162,7 +162,7 @@ fn a_batch_comes_back_whole_with_one_sequence() {
 }
 
 #[test]
-fn a_batch_with_any_bit_flipped_or_cut_is_none() {
+fn a_batch_with_a_flipped_bit_or_a_cut_is_invalid() {
     let ops = [put(b"key 8 by", b"value 8b"), Op { key: b"a", payload: Payload::Tombstone, expiry: None }];
     let bytes = batch_of(FRAME, Slot { at: 128, gap: 0 }, 1001, &ops);
     for bit in 0..(bytes.len() - 7) * 8 {
@@ -176,7 +176,7 @@ fn a_batch_with_any_bit_flipped_or_cut_is_none() {
 }
 
 #[test]
-fn members_of_two_batches_never_make_a_third() {
+fn members_of_two_batches_never_form_a_third() {
     let at = Slot { at: 128, gap: 0 };
     let ops = |value: &'static [u8]| [put(b"key 1234", value), put(b"key 5678", value)];
     let one = batch_of(FRAME, at, 1001, &ops(b"value 1b"));
@@ -187,7 +187,7 @@ fn members_of_two_batches_never_make_a_third() {
 }
 
 #[test]
-fn batches_of_none_and_of_too_many_have_no_record() {
+fn empty_and_oversized_batches_have_no_record() {
     let op = put(b"k", b"v");
     assert_eq!(BatchRecord::len_of(&[]), None);
     assert_eq!(BatchRecord::len_of(&vec![op; BATCH_OPS_MAX + 1]), None);
@@ -206,7 +206,7 @@ fn no_bytes_make_a_reader_panic() {
         let len = rng.below(200);
         let mut bytes = rng.bytes(len);
         // Headers that look valid more often than by chance.
-        if let Some(head) = bytes.first_chunk_mut::<HEADER>() {
+        if let Some(head) = bytes.first_chunk_mut::<ENTRY_HEADER_BYTES>() {
             head[5..8].fill(0);
             head[9] = 0;
             head[10] = *rng.pick(&[0, 1, 2, 4, 6, 8, 16, 24, 9, 3]);
@@ -226,9 +226,9 @@ fn a_stored_value_is_sixteen_bytes_longer_than_the_contracts_at_most() {
         let op = Op { key: b"k", payload: Payload::Value(&long[..len]), expiry: None };
         assert_eq!(op.is_sound(), len <= VALUE_MAX + 16);
         let fields = Fields { flags: 0, gap: 0, durable: true, key: 0, value: len as u32 };
-        let mut bytes = [0; HEADER];
+        let mut bytes = [0; ENTRY_HEADER_BYTES];
         fields.write(FRAME, 64, 1001, &mut bytes).expect("within reach");
         let read = Fields::read(&bytes).map(|read| (read.durable, read.value as usize, read.span()));
-        assert_eq!(read, op.is_sound().then_some((true, len, HEADER + 1 + len)), "{len}");
+        assert_eq!(read, op.is_sound().then_some((true, len, ENTRY_HEADER_BYTES + 1 + len)), "{len}");
     }
 }

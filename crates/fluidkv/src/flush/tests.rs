@@ -63,7 +63,7 @@ fn fill(store: &FluidKv, keys: std::ops::Range<u64>, len: usize) {
 
 /// The ranges are split between the building of the tables and the manifest's record.
 #[test]
-fn a_flush_that_is_made_anew_separates_no_value_again_and_tells_of_each_death_once() {
+fn a_repeated_flush_separates_no_value_twice_and_reports_each_death_once() {
     let scratch = Scratch::new();
     let (store, counting) = created(&scratch);
     let inner = &store.running.inner;
@@ -77,11 +77,11 @@ fn a_flush_that_is_made_anew_separates_no_value_again_and_tells_of_each_death_on
     let before = counts();
     let memtable = Arc::clone(&inner.view.load().frozen[0]);
     let separated = inner.separate(&memtable).expect("separated").expect("there is a separator");
-    let runs = inner.runs_of((&memtable, Some(&separated)), &stale, 1).expect("tables");
+    let runs = inner.build_runs((&memtable, Some(&separated)), &stale, 1).expect("tables");
     let published = inner.publish_flush(&memtable, &stale, runs, inner.order.last()).expect("no failure");
     assert!(published.is_none(), "the tables fit no range");
-    assert!(inner.dram().0 > 0 && memtable.apart.take().last.is_none(), "the flush has it");
-    memtable.apart.give_back(separated);
+    assert!(inner.dram().0 > 0 && memtable.separation.take_separated().last.is_none(), "the flush has it");
+    memtable.separation.put_back(separated);
     drop(memtable);
     assert_eq!(counts(), [before[0] + 2000, before[1], before[2]]);
     assert!(inner.flush_oldest().expect("flushed"));
@@ -94,7 +94,7 @@ fn a_flush_that_is_made_anew_separates_no_value_again_and_tells_of_each_death_on
 }
 
 #[test]
-fn what_a_flush_remembers_of_a_separation_is_counted_as_dram_until_its_end() {
+fn separated_values_count_as_dram_until_the_flush_ends() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     let inner = &store.running.inner;
@@ -110,7 +110,7 @@ fn what_a_flush_remembers_of_a_separation_is_counted_as_dram_until_its_end() {
     assert_eq!(inner.rotate(), Rotation::Done);
     let separated = inner.separate(&memtable).expect("separated").expect("there is a separator");
     assert!(memtable.dram_bytes() >= moved + 17_000);
-    memtable.apart.give_back(separated);
+    memtable.separation.put_back(separated);
     assert!(inner.flush_oldest().expect("flushed"));
     assert_eq!(memtable.dram_bytes(), before);
 }

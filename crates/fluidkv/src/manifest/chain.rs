@@ -25,14 +25,14 @@ use std::collections::BTreeMap;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
-use super::record::{DEAD, EXTENT_HEADER, Head, LINK_AT, WORD};
+use super::record::{EXTENT_HEADER_BYTES, Head, LINK_AT, NO_RECORD_MAGIC, WORD_BYTES};
 use crate::layout::KIND_MANIFEST;
 use crate::reserve::Reserve;
 
 /// Least bytes of records per extent, if there is a choice.
-const LEAST: u64 = 448;
+const EXTENT_RECORDS_BYTES_MIN: u64 = 448;
 /// Bytes of a header.
-const HEADER: u64 = EXTENT_HEADER as u64;
+const HEADER_BYTES: u64 = EXTENT_HEADER_BYTES as u64;
 
 /// An extent of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ struct Link {
 
 impl Link {
     fn records(&self) -> u64 {
-        self.capacity - HEADER
+        self.capacity - HEADER_BYTES
     }
 }
 
@@ -75,10 +75,10 @@ pub(crate) struct Chain {
     nonce: u64,
     /// Bytes of its records, and of the space for records.
     end: u64,
-    room: u64,
+    records_capacity: u64,
     /// Whether an earlier open may have written to it. Extents that were allocated and not linked
     /// may contain records with this nonce.
-    went_on: bool,
+    is_continued: bool,
 }
 
 impl Chain {
@@ -107,11 +107,11 @@ impl Chain {
     }
 
     fn is_full(&self, len: u64) -> bool {
-        self.end + len > self.room
+        self.end + len > self.records_capacity
     }
 
     /// Frees its extents, which nothing names any more.
-    pub(crate) fn give_back(&self, pool: &Pool) {
+    pub(crate) fn free_extents(&self, pool: &Pool) {
         self.extents().for_each(|at| pool.allocator().free_extent(pool, at));
     }
 
@@ -142,30 +142,33 @@ impl Chain {
     ///
     /// # Errors
     /// [`Error::Full`]: nothing is changed. [`Error::Poisoned`].
-    pub(crate) fn make_room(&mut self, pool: &Pool, reserve: &Reserve, len: u64) -> Result<()> {
+    pub(crate) fn ensure_space(&mut self, pool: &Pool, reserve: &Reserve, len: u64) -> Result<()> {
         if !self.is_full(len) {
             return Ok(());
         }
-        let (before, room) = (self.links.len(), self.room);
+        let (before, records_capacity) = (self.links.len(), self.records_capacity);
         while self.is_full(len) {
-            let missing = self.end + len - self.room;
+            let missing = self.end + len - self.records_capacity;
             // As many bytes as the chain has: a long chain thus has few extents.
-            let sizes = (missing.min(LEAST) + HEADER, missing.max(self.room).max(LEAST) + HEADER);
+            let sizes = (
+                missing.min(EXTENT_RECORDS_BYTES_MIN) + HEADER_BYTES,
+                missing.max(self.records_capacity).max(EXTENT_RECORDS_BYTES_MIN) + HEADER_BYTES,
+            );
             match reserve.alloc_for_manifest(pool, sizes) {
                 Ok((at, capacity)) => {
                     let link = Link { at, capacity };
-                    self.room += link.records();
+                    self.records_capacity += link.records();
                     self.links.push(link);
                 }
                 Err(error) => {
                     self.links.drain(before..).for_each(|link| pool.allocator().free_extent(pool, link.at));
-                    self.room = room;
+                    self.records_capacity = records_capacity;
                     return Err(error);
                 }
             }
         }
         for (number, link) in self.links.iter().enumerate().skip(before) {
-            if self.went_on {
+            if self.is_continued {
                 zero_durable(pool, link.at, link.capacity);
             }
             let head = Head { number: number as u32, nonce: self.nonce, capacity: link.capacity };
@@ -182,24 +185,24 @@ impl Chain {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub(crate) fn go_on(&mut self, pool: &Pool, end: u64) -> Result<()> {
-        (self.end, self.went_on) = (end, true);
+    pub(crate) fn continue_at(&mut self, pool: &Pool, end: u64) -> Result<()> {
+        (self.end, self.is_continued) = (end, true);
         // The record that was cut off is invalidated first: then neither its wiped nor its other
         // parts make it whole again.
         if pool.mutant(Mutant::ManifestNotWiped) {
-            self.went_on = false;
+            self.is_continued = false;
             return Ok(());
         }
-        if let Some(word) = self.place_of(end) {
-            pool.publish_u64(word, DEAD);
+        if let Some(word) = self.position_of(end) {
+            pool.publish_u64(word, NO_RECORD_MAGIC);
             pool.flush(word, 8);
             pool.fence();
         }
-        let (mut begin, from) = (0, end + WORD as u64);
+        let (mut begin, from) = (0, end + WORD_BYTES as u64);
         for link in &self.links {
             let (first, last) = (from.max(begin), begin + link.records());
             if first < last {
-                zero_durable(pool, link.at.add(HEADER + first - begin), last - first);
+                zero_durable(pool, link.at.add(HEADER_BYTES + first - begin), last - first);
             }
             begin = last;
         }
@@ -209,11 +212,11 @@ impl Chain {
 
     /// Returns the position of the byte at offset `at` of the records, if the chain has space for
     /// it.
-    fn place_of(&self, at: u64) -> Option<NvPtr> {
+    fn position_of(&self, at: u64) -> Option<NvPtr> {
         let mut begin = 0;
         for link in &self.links {
             if at < begin + link.records() {
-                return Some(link.at.add(HEADER + at - begin));
+                return Some(link.at.add(HEADER_BYTES + at - begin));
             }
             begin += link.records();
         }
@@ -227,7 +230,7 @@ impl Chain {
             let end = begin + link.records();
             if at < end && !rest.is_empty() {
                 let (here, behind) = rest.split_at(rest.len().min((end - at) as usize));
-                pool.store_durable(link.at.add(HEADER + at - begin), &[here]);
+                pool.store_durable(link.at.add(HEADER_BYTES + at - begin), &[here]);
                 (at, rest) = (at + here.len() as u64, behind);
             }
             begin = end;
@@ -251,8 +254,8 @@ impl Chain {
             this.nonce = head.nonce;
             let link = Link { at: next, capacity: head.capacity };
             let all = pool.bytes(next, head.capacity as usize).ok_or_else(|| wrong(number, "is nowhere"))?;
-            bytes.extend_from_slice(&all[EXTENT_HEADER..]);
-            this.room += link.records();
+            bytes.extend_from_slice(&all[EXTENT_HEADER_BYTES..]);
+            this.records_capacity += link.records();
             this.links.push(link);
             this.linked += 1;
             next = NvPtr::from_raw(pool.load_u64(next.add(LINK_AT)));
@@ -270,7 +273,7 @@ impl Chain {
     pub(crate) fn salvage(pool: &Pool, first: Option<NvPtr>) -> Result<Option<(u64, Vec<u8>)>> {
         let mut heads = BTreeMap::new();
         for at in pool.allocator().extents_of(pool, KIND_MANIFEST).into_iter().chain(first) {
-            match Head::decode(pool.bytes(at, EXTENT_HEADER).unwrap_or_default()) {
+            match Head::decode(pool.bytes(at, EXTENT_HEADER_BYTES).unwrap_or_default()) {
                 Ok(head) => heads.insert((head.nonce, head.number), (at, head.capacity)),
                 Err(error @ Error::NewerFormat { .. }) => return Err(error),
                 Err(_) => None,
@@ -285,15 +288,15 @@ impl Chain {
         let mut records = Vec::new();
         for (at, capacity) in heads.range((nonce, 0)..=(nonce, u32::MAX)).map(|(_, link)| *link) {
             let all = usize::try_from(capacity).ok().and_then(|capacity| pool.bytes(at, capacity));
-            records.extend_from_slice(&all.unwrap_or(&[0; EXTENT_HEADER])[EXTENT_HEADER..]);
+            records.extend_from_slice(&all.unwrap_or(&[0; EXTENT_HEADER_BYTES])[EXTENT_HEADER_BYTES..]);
         }
         Ok(Some((nonce, records)))
     }
 
     fn head_at(pool: &Pool, at: NvPtr, number: u32) -> Result<Head> {
-        let lies_there = pool.contains(at, EXTENT_HEADER)
+        let lies_there = pool.contains(at, EXTENT_HEADER_BYTES)
             && pool.layout(at.region()).is_some_and(|layout| at.offset() >= layout.chunks_offset);
-        let bytes = pool.bytes(at, EXTENT_HEADER).filter(|_| lies_there);
+        let bytes = pool.bytes(at, EXTENT_HEADER_BYTES).filter(|_| lies_there);
         let head = Head::decode(bytes.ok_or_else(|| wrong(number, "is nowhere"))?)?;
         let is_there = usize::try_from(head.capacity).is_ok_and(|bytes| pool.contains(at, bytes))
             && pool.allocator().holds_extent(pool, at, head.capacity, KIND_MANIFEST);
@@ -309,7 +312,7 @@ impl Chain {
         let mut left = end;
         for link in &self.links {
             let here = left.min(link.records());
-            pool.flush(link.at, (HEADER + here) as usize);
+            pool.flush(link.at, (HEADER_BYTES + here) as usize);
             left -= here;
         }
     }

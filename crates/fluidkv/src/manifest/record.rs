@@ -24,18 +24,18 @@ use super::codec::{Kind, Sink, Source, state_bytes};
 use super::state::ManifestState;
 
 /// Bytes of the header of a manifest's extent. The records follow.
-pub(crate) const EXTENT_HEADER: usize = 64;
+pub(crate) const EXTENT_HEADER_BYTES: usize = 64;
 /// Offset in an extent of the word that names the next extent; 0: none.
 pub(crate) const LINK_AT: u64 = 32;
 /// Version of the manifest's format. Versions below 3 used a single extent, and are refused.
 pub(crate) const MANIFEST_VERSION: u32 = 3;
 const MAGIC: [u8; 4] = *b"LMAN";
 /// Bytes of a record's header.
-pub(super) const HEADER: usize = 24;
+pub(super) const RECORD_HEADER_BYTES: usize = 24;
 /// Bytes of a word.
-pub(super) const WORD: usize = 8;
+pub(super) const WORD_BYTES: usize = 8;
 /// The first word of a region without a record: its length field exceeds every extent.
-pub(super) const DEAD: u64 = u64::MAX;
+pub(super) const NO_RECORD_MAGIC: u64 = u64::MAX;
 /// Bytes that the search for a later record may sum in vain, in addition to four times the bytes
 /// that it searches.
 const SEARCH_BYTES: usize = 64 << 10;
@@ -53,8 +53,8 @@ pub(crate) struct Head {
 
 impl Head {
     /// Returns the bytes to store. The word that names the next extent is 0.
-    pub(crate) fn encode(&self) -> [u8; EXTENT_HEADER] {
-        let mut bytes = [0; EXTENT_HEADER];
+    pub(crate) fn encode(&self) -> [u8; EXTENT_HEADER_BYTES] {
+        let mut bytes = [0; EXTENT_HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&MANIFEST_VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
@@ -71,8 +71,8 @@ impl Head {
     /// [`Error::NewerFormat`]; [`Error::Corrupt`] if it is no manifest: only whole extents are ever
     /// named.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let head = bytes.first_chunk::<EXTENT_HEADER>();
-        let is_whole = |head: &&[u8; EXTENT_HEADER]| {
+        let head = bytes.first_chunk::<EXTENT_HEADER_BYTES>();
+        let is_whole = |head: &&[u8; EXTENT_HEADER_BYTES]| {
             head[..4] == MAGIC && crc32c(&[&head[8..LINK_AT as usize]]) == u32_at(&head[..], 4)
         };
         let Some(head) = head.filter(is_whole) else {
@@ -87,7 +87,7 @@ impl Head {
         }
         let this = Self { number: u32_at(head, 12), nonce: u64_at(head, 16), capacity: u64_at(head, 24) };
         let zeros = head[LINK_AT as usize + 8..].iter().all(|byte| *byte == 0);
-        if this.capacity < EXTENT_HEADER as u64 || !zeros {
+        if this.capacity < EXTENT_HEADER_BYTES as u64 || !zeros {
             return Err(Error::corrupt("manifest", "its header is whole and cannot be"));
         }
         Ok(this)
@@ -111,14 +111,14 @@ pub(crate) fn encode_checkpoint(state: &ManifestState, nonce: u64, number: u64) 
 /// Returns the bytes of [`encode_checkpoint`], given the bytes of the state's ranges
 /// ([`range_bytes`]) and the number of its value segments.
 pub(crate) fn checkpoint_bytes(ranges: u64, values: u64) -> u64 {
-    HEADER as u64 + state_bytes(ranges, values).next_multiple_of(WORD as u64)
+    RECORD_HEADER_BYTES as u64 + state_bytes(ranges, values).next_multiple_of(WORD_BYTES as u64)
 }
 
 fn sealed(nonce: u64, number: u64, body: impl FnOnce(&mut Sink<'_>) -> Kind) -> Vec<u8> {
-    let mut bytes = vec![0; HEADER];
+    let mut bytes = vec![0; RECORD_HEADER_BYTES];
     let kind = body(&mut Sink(&mut bytes));
-    bytes.resize(bytes.len().next_multiple_of(WORD), 0);
-    let words = ((bytes.len() - HEADER) / WORD) as u32;
+    bytes.resize(bytes.len().next_multiple_of(WORD_BYTES), 0);
+    let words = ((bytes.len() - RECORD_HEADER_BYTES) / WORD_BYTES) as u32;
     bytes[4..8].copy_from_slice(&words.to_le_bytes());
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
     bytes[16] = kind as u8;
@@ -136,8 +136,8 @@ pub(super) struct Found<'a> {
 impl<'a> Found<'a> {
     /// Judges by the length alone.
     fn likely(bytes: &'a [u8]) -> Option<Self> {
-        let head = bytes.first_chunk::<HEADER>()?;
-        let len = HEADER + u32_at(head, 4) as usize * WORD;
+        let head = bytes.first_chunk::<RECORD_HEADER_BYTES>()?;
+        let len = RECORD_HEADER_BYTES + u32_at(head, 4) as usize * WORD_BYTES;
         Some(Self { bytes: bytes.get(..len)?, number: u64_at(head, 8) })
     }
 
@@ -150,11 +150,11 @@ impl<'a> Found<'a> {
     }
 
     pub(super) fn kind(&self) -> Option<Kind> {
-        Kind::of(self.bytes[16]).filter(|_| self.bytes[17..HEADER].iter().all(|byte| *byte == 0))
+        Kind::of(self.bytes[16]).filter(|_| self.bytes[17..RECORD_HEADER_BYTES].iter().all(|byte| *byte == 0))
     }
 
     pub(super) fn body(&self) -> Source<'a> {
-        Source(&self.bytes[HEADER..])
+        Source(&self.bytes[RECORD_HEADER_BYTES..])
     }
 }
 
@@ -186,13 +186,13 @@ pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
     loop {
         let rest = &bytes[replayed.end..];
         let Some(found) = Found::whole(rest, nonce) else { break };
-        replayed.take(&found)?;
+        replayed.apply_record(&found)?;
     }
     let rest = &bytes[replayed.end..];
     if let Some(later) = later_record(rest, nonce, replayed.next_number) {
         return Err(wrong(replayed.next_number, format!("not whole, while record {later} is")));
     }
-    replayed.torn = rest.iter().take(HEADER).any(|byte| *byte != 0);
+    replayed.torn = rest.iter().take(RECORD_HEADER_BYTES).any(|byte| *byte != 0);
     Ok(replayed)
 }
 
@@ -211,7 +211,7 @@ impl Replayed {
     }
 
     /// Applies a whole record.
-    fn take(&mut self, found: &Found<'_>) -> Result<()> {
+    fn apply_record(&mut self, found: &Found<'_>) -> Result<()> {
         if found.number != self.next_number {
             return Err(wrong(found.number, format!("where record {} must be", self.next_number)));
         }
@@ -237,8 +237,8 @@ fn later_record(rest: &[u8], nonce: u64, number: u64) -> Option<u64> {
 pub(super) fn later(rest: &[u8], nonce: u64, number: u64) -> Option<(usize, Found<'_>)> {
     let mut budget = rest.len().saturating_mul(4).saturating_add(SEARCH_BYTES);
     // Each record in between uses at least a header.
-    let most = (rest.len() / HEADER) as u64;
-    for at in (WORD..rest.len()).step_by(WORD) {
+    let most = (rest.len() / RECORD_HEADER_BYTES) as u64;
+    for at in (WORD_BYTES..rest.len()).step_by(WORD_BYTES) {
         let Some(found) = Found::likely(&rest[at..]) else { continue };
         if found.number.wrapping_sub(number) > most {
             continue;

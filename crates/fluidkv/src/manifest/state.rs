@@ -24,9 +24,9 @@ use crate::entry::OFFSET_MAX;
 
 /// DRAM of a table here, approximately: its pointer in a run, and its identity and extent in trees
 /// that are two thirds full.
-const TABLE_DRAM: usize = 8 + (8 + 16) * 3 / 2;
+const TABLE_DRAM_BYTES: usize = 8 + (8 + 16) * 3 / 2;
 /// DRAM of a value segment here, approximately.
-const VALUES_DRAM: usize = (8 + size_of::<ValueUse>() + 16) * 3 / 2;
+const VALUE_SEGMENT_DRAM_BYTES: usize = (8 + size_of::<ValueUse>() + 16) * 3 / 2;
 
 /// Why a change was refused. The state is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ fn check_table(table: &TableDescriptor) -> Result<(), Refused> {
 struct Owned {
     identities: BTreeSet<u64>,
     /// From the extent's first byte to the byte after its last, as raw positions.
-    places: BTreeMap<u64, u64>,
+    positions: BTreeMap<u64, u64>,
 }
 
 impl Owned {
@@ -111,12 +111,12 @@ impl Owned {
         let to = from.saturating_add(table.bytes);
         require(self.is_free(from, to), "a table's extent is another's too", table.identity)?;
         require(self.identities.insert(table.identity), "a table is there already", table.identity)?;
-        self.places.insert(from, to);
+        self.positions.insert(from, to);
         Ok(())
     }
 
     fn is_free(&self, from: u64, to: u64) -> bool {
-        self.places.range(..to).next_back().is_none_or(|(_, end)| *end <= from)
+        self.positions.range(..to).next_back().is_none_or(|(_, end)| *end <= from)
     }
 
     /// Adds the extent of a value segment.
@@ -127,17 +127,17 @@ impl Owned {
         let counts = used.written <= used.bytes && used.dead <= used.bytes;
         require(place && counts, "a value segment's description cannot be", id)?;
         require(self.is_free(from, to), "a value segment's extent is another's too", id)?;
-        self.places.insert(from, to);
+        self.positions.insert(from, to);
         Ok(())
     }
 
     fn remove_values(&mut self, at: NvPtr) {
-        self.places.remove(&at.raw());
+        self.positions.remove(&at.raw());
     }
 
     fn remove(&mut self, table: &TableDescriptor) {
         self.identities.remove(&table.identity);
-        self.places.remove(&table.at.raw());
+        self.positions.remove(&table.at.raw());
     }
 
     /// Adds all tables, or none.
@@ -229,7 +229,7 @@ impl ManifestState {
     /// handles.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let ranges: usize = self.ranges.iter().map(|range| size_of::<RangeState>() + range.lower.len()).sum();
-        (ranges + self.owned.identities.len() * TABLE_DRAM + self.values.len() * VALUES_DRAM) as u64
+        (ranges + self.owned.identities.len() * TABLE_DRAM_BYTES + self.values.len() * VALUE_SEGMENT_DRAM_BYTES) as u64
     }
 
     /// Returns the value segments.

@@ -5,7 +5,9 @@ use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
 
-use super::record::{EXTENT_HEADER, Head, LINK_AT, checkpoint_bytes, encode, encode_checkpoint, range_bytes, replay};
+use super::record::{
+    EXTENT_HEADER_BYTES, Head, LINK_AT, checkpoint_bytes, encode, encode_checkpoint, range_bytes, replay,
+};
 use super::state::{ManifestState, RangeState};
 use super::*;
 
@@ -306,7 +308,7 @@ fn resealed(rng: &mut Rng, record: &[u8], nonce: u64) -> Vec<u8> {
 }
 
 #[test]
-fn whole_records_that_say_anything_never_make_a_state_that_breaks_a_rule() {
+fn arbitrary_whole_records_never_form_an_invalid_state() {
     let mut rng = rng();
     let mut taken = 0;
     for _round in 0..1000 {
@@ -333,11 +335,11 @@ fn whole_records_that_say_anything_never_make_a_state_that_breaks_a_rule() {
 }
 
 #[test]
-fn extent_headers_come_back_and_damaged_ones_are_refused() {
+fn extent_headers_are_read_as_written_and_damaged_ones_are_refused() {
     let written = Head { number: 3, nonce: 0x1234_5678_9abc, capacity: 4096 };
     let head = written.encode();
     assert_eq!(Head::decode(&head).ok(), Some(written));
-    for bit in 0..EXTENT_HEADER * 8 {
+    for bit in 0..EXTENT_HEADER_BYTES * 8 {
         // Except the word that names the next extent.
         if (LINK_AT..LINK_AT + 8).contains(&(bit as u64 / 8)) {
             continue;
@@ -346,7 +348,7 @@ fn extent_headers_come_back_and_damaged_ones_are_refused() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(Head::decode(&bytes).is_err(), "bit {bit}");
     }
-    assert!(Head::decode(&head[..EXTENT_HEADER - 1]).is_err());
+    assert!(Head::decode(&head[..EXTENT_HEADER_BYTES - 1]).is_err());
 }
 
 fn settled() -> ManifestState {
@@ -437,7 +439,7 @@ fn splits_keep_every_table_on_its_side_or_are_refused() {
 }
 
 #[test]
-fn a_range_takes_in_the_one_right_behind_it_and_no_other() {
+fn a_range_joins_only_the_next_one() {
     let split = |at: u64, new_id| Edit::SplitRange { range_id: 0, at: key(at), new_id };
     let join = |range_id, next_id| Edit::JoinRanges { range_id, next_id };
     refused(join(0, 1), "not right behind");
@@ -483,7 +485,7 @@ fn a_manifest_of_another_version_is_refused() {
 }
 
 #[test]
-fn value_segments_begin_are_counted_and_end_and_no_id_comes_again() {
+fn value_segments_are_counted_and_no_id_is_reused() {
     let values = |begun: &[ValueExtent], ended: &[u64]| Edit::Values { begun: begun.to_vec(), ended: ended.to_vec() };
     let news = |generation, dead, written, sealed| Edit::Flush {
         generation,

@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Memtable, Records};
-use crate::inner::lock;
+use crate::locks::lock;
 
 /// The separator's state of one memtable. See the module.
 #[derive(Default)]
-pub(crate) struct Apart {
+pub(crate) struct SeparationState {
     separated: Mutex<Separated>,
     /// DRAM bytes of the separated values, regardless of their holder.
     separated_dram: AtomicU64,
@@ -24,14 +24,14 @@ pub(crate) struct Apart {
     moved_dram: AtomicU64,
 }
 
-impl Apart {
+impl SeparationState {
     /// Removes and returns the values separated so far, for a flush that puts them back if it
     /// fails.
-    pub(crate) fn take(&self) -> Separated {
+    pub(crate) fn take_separated(&self) -> Separated {
         std::mem::take(&mut lock(&self.separated))
     }
 
-    pub(crate) fn give_back(&self, separated: Separated) {
+    pub(crate) fn put_back(&self, separated: Separated) {
         *lock(&self.separated) = separated;
     }
 
@@ -41,9 +41,9 @@ impl Apart {
     }
 
     /// Records entries that `replace` wrote. Called by a write in progress.
-    pub(crate) fn note_moved(&self, places: &[u64]) {
+    pub(crate) fn note_moved(&self, positions: &[u64]) {
         let mut moved = lock(&self.moved);
-        moved.extend_from_slice(places);
+        moved.extend_from_slice(positions);
         self.moved_dram.store((moved.capacity() * size_of::<u64>()) as u64, Ordering::Relaxed);
     }
 
@@ -63,7 +63,7 @@ impl Apart {
 #[derive(Default)]
 pub(crate) struct Separated {
     /// The position of each entry, and where its bytes end in `bytes`.
-    places: Vec<(u64, usize)>,
+    positions: Vec<(u64, usize)>,
     bytes: Vec<u8>,
     /// The last key examined. The results for it and for all keys before it are here.
     pub(crate) last: Option<Vec<u8>>,
@@ -76,35 +76,35 @@ impl Separated {
     /// ones.
     pub(crate) fn add(&mut self, at: u64, stored: &[u8]) {
         self.bytes.extend_from_slice(stored);
-        self.places.push((at, self.bytes.len()));
+        self.positions.push((at, self.bytes.len()));
     }
 
     /// Returns a walk that runs along with a walk over the memtable's keys from `lower` on.
-    pub(crate) fn from(&self, memtable: &Memtable, lower: &[u8]) -> Along<'_> {
+    pub(crate) fn from(&self, memtable: &Memtable, lower: &[u8]) -> SeparatedCursor<'_> {
         let records = Records(memtable.pool());
         let below = |(at, _): &(u64, usize)| records.entry(*at).is_ok_and(|entry| entry.key() < lower);
-        Along { separated: self, next: self.places.partition_point(below) }
+        SeparatedCursor { separated: self, next: self.positions.partition_point(below) }
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
-        (self.places.capacity() * size_of::<(u64, usize)>() + self.bytes.capacity()) as u64
+        (self.positions.capacity() * size_of::<(u64, usize)>() + self.bytes.capacity()) as u64
     }
 }
 
 /// See [`Separated::from`].
-pub(crate) struct Along<'a> {
+pub(crate) struct SeparatedCursor<'a> {
     separated: &'a Separated,
     next: usize,
 }
 
-impl<'a> Along<'a> {
+impl<'a> SeparatedCursor<'a> {
     /// Returns the stored replacement of the value of the entry at `at`, if there is one. Called
     /// for each entry, in key order.
     #[inline]
     pub(crate) fn stored_of(&mut self, at: u64) -> Option<&'a [u8]> {
-        let Separated { places, bytes, .. } = self.separated;
-        let (_, end) = *places.get(self.next).filter(|(place, _)| *place == at)?;
-        let begin = self.next.checked_sub(1).map_or(0, |before| places[before].1);
+        let Separated { positions, bytes, .. } = self.separated;
+        let (_, end) = *positions.get(self.next).filter(|(place, _)| *place == at)?;
+        let begin = self.next.checked_sub(1).map_or(0, |before| positions[before].1);
         self.next += 1;
         Some(&bytes[begin..end])
     }

@@ -5,18 +5,19 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, thread_slot};
 
-use super::{Memtable, Segment, TAILS, Written};
+use super::{Memtable, Segment, TAIL_COUNT, Written};
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Frame, Op, Payload, encode_header};
-use crate::inner::lock;
 use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
+use crate::locks::lock;
 use crate::reserve::Reserve;
 use crate::segment::{
-    SEGMENT_HEADER, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
+    SEGMENT_HEADER_BYTES, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place_record, records_end_of,
+    spare_at,
 };
 
 /// Divisor: when space is scarce, a segment for deletes has at least this share of the usual bytes.
-const LEAST_PART: u64 = 16;
+const DELETE_SEGMENT_DIVISOR: u64 = 16;
 /// Bytes of a page of the medium.
 const PAGE_BYTES: u64 = 4096;
 
@@ -36,14 +37,14 @@ impl Memtable {
         reserve: &Reserve,
     ) -> Result<Option<u64>> {
         let len = op.entry_len();
-        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place_record(segment.end, len, segment.records_end), segment.frame) {
                 let Some(header) = encode_header(frame, slot, number, true, op) else {
-                    return Err(out_of_reach());
+                    return Err(sequence_out_of_range());
                 };
-                if segment.end > segment.settle_at {
-                    self.settle_records(&mut segment);
+                if segment.end > segment.protect_at {
+                    self.protect_records(&mut segment);
                 }
                 let at = segment.at.add(slot.at);
                 if self.pool.mutant(Mutant::RecordNotFlushed) {
@@ -58,10 +59,9 @@ impl Memtable {
                     self.pool.check()
                 };
                 let (before, end) = (segment.end, slot.at + len as u64);
-                let old =
-                    self.publish_behind(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
+                let old = self.publish_after(op.key, hash, (at.raw(), keep), || fence().map(|()| segment.end = end))?;
                 self.mark_end(&mut segment);
-                self.look_behind(before, end);
+                self.check_dram_after(before, end);
                 return Ok(old);
             }
             let deletes = op.payload == Payload::Tombstone;
@@ -77,12 +77,12 @@ impl Memtable {
     pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve, spare: bool) -> Result<Vec<u64>> {
         let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
         let len = BatchRecord::len_of(ops).ok_or_else(full)?;
-        let mut segment = lock(&self.tails[thread_slot() % TAILS].0);
+        let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
-                let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(out_of_reach)?;
-                if segment.end > segment.settle_at {
-                    self.settle_records(&mut segment);
+            if let (Some(slot), Some(frame)) = (place_record(segment.end, len, segment.records_end), segment.frame) {
+                let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(sequence_out_of_range)?;
+                if segment.end > segment.protect_at {
+                    self.protect_records(&mut segment);
                 }
                 self.pool.store_durable(segment.at.add(slot.at), &record.parts());
                 if !self.pool.mutant(Mutant::BatchNotLogged) {
@@ -91,7 +91,7 @@ impl Memtable {
                 self.pool.check()?;
                 segment.end = slot.at + len as u64;
                 self.mark_end(&mut segment);
-                return Ok(record.places().map(|place| segment.at.add(place).raw()).collect());
+                return Ok(record.positions().map(|place| segment.at.add(place).raw()).collect());
             }
             let deletes = spare || ops.iter().all(|op| op.payload == Payload::Tombstone);
             self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
@@ -113,7 +113,7 @@ impl Memtable {
             // The fence of the new extent makes the end mark and the end hint durable.
             self.flush_end(segment);
         }
-        let least = capacity_for(len).max(self.segment_bytes / LEAST_PART);
+        let least = capacity_for(len).max(self.segment_bytes / DELETE_SEGMENT_DIVISOR);
         let chunks = |bytes: u64| bytes.next_multiple_of(u64::from(self.pool.options().chunk_bytes));
         let (least, wanted) = (chunks(least), chunks(least.max(self.segment_bytes)));
         let (at, capacity) = if deletes {
@@ -123,7 +123,7 @@ impl Memtable {
         };
         let nonce = xxhash_rust::xxh3::xxh3_64_with_seed(&at.raw().to_le_bytes(), self.seed ^ self.generation << 20);
         let frame = Frame { nonce, base: self.base };
-        let slot = if self.is_shared { 0 } else { (thread_slot() % TAILS) as u16 };
+        let slot = if self.is_shared { 0 } else { (thread_slot() % TAIL_COUNT) as u16 };
         let header = SegmentHeader {
             generation: self.generation,
             slot,
@@ -142,15 +142,15 @@ impl Memtable {
         if log >= self.limits.0 {
             self.full.store(true, Ordering::Relaxed);
         }
-        self.look();
+        self.check_dram_limit();
         *segment = Segment {
             at,
-            room: room_of(capacity),
+            records_end: records_end_of(capacity),
             spare_at: spare_at(capacity),
-            end: SEGMENT_HEADER as u64,
+            end: SEGMENT_HEADER_BYTES as u64,
             spare: Some(Box::new(header)),
             is_counted: false,
-            settle_at: SEGMENT_HEADER as u64,
+            protect_at: SEGMENT_HEADER_BYTES as u64,
             next: segment.next + 1,
             frame: Some(frame),
             last: 0,
@@ -190,12 +190,12 @@ impl Memtable {
     /// second record that ends in each page. The loss of a log page in a power failure is thus
     /// detected.
     #[cold]
-    pub(super) fn settle_records(&self, segment: &mut Segment) {
+    pub(super) fn protect_records(&self, segment: &mut Segment) {
         self.store_spare(segment);
         let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
         self.pool.flush(hint_at, size_of::<u64>());
         let start = segment.at.offset();
-        segment.settle_at = (start + segment.end).next_multiple_of(PAGE_BYTES) - start;
+        segment.protect_at = (start + segment.end).next_multiple_of(PAGE_BYTES) - start;
     }
 
     /// Adds a segment whose first record is durable to the log count of the generation, once.
@@ -250,7 +250,7 @@ impl Memtable {
     /// Flushes the end mark and the end hint of a segment. The caller's next fence makes them
     /// durable.
     pub(super) fn flush_end(&self, segment: &Segment) {
-        if segment.frame.is_some() && segment.end > SEGMENT_HEADER as u64 {
+        if segment.frame.is_some() && segment.end > SEGMENT_HEADER_BYTES as u64 {
             self.pool.flush(segment.at.add(segment.end), size_of::<u64>());
             let hint_at = segment.at.add(end_hint_at(segment.end, segment.spare_at));
             self.pool.flush(hint_at, size_of::<u64>());
@@ -259,6 +259,6 @@ impl Memtable {
 }
 
 #[cold]
-pub(super) fn out_of_reach() -> Error {
+pub(super) fn sequence_out_of_range() -> Error {
     Error::corrupt("log", "a number or a length is out of its segment's reach")
 }

@@ -10,7 +10,7 @@ use lodestore_media::NvPtr;
 use super::Memtable;
 use super::records::{Records, damaged};
 use crate::entry::Entry;
-use crate::inner::lock;
+use crate::locks::lock;
 use crate::table::Reads;
 
 /// Searches that meet a damaged record before it is reported. A search that runs concurrently with
@@ -121,7 +121,7 @@ impl Memtable {
         while self.is_newer(&entry, number) {
             #[cfg(any(test, feature = "testing"))]
             visits::add();
-            let Some(older) = lock(&self.older[Self::part_of(at)]).get(&at).copied() else { return Ok(None) };
+            let Some(older) = lock(&self.older[Self::older_map_of(at)]).get(&at).copied() else { return Ok(None) };
             at = older;
             entry = self.entry(at)?;
         }

@@ -12,24 +12,24 @@
 use lodestore_contract::{Error, Result};
 use lodestore_media::NvPtr;
 
-use super::log::out_of_reach;
+use super::log::sequence_out_of_range;
 use super::{Memtable, Segment};
 use crate::entry::batch::BatchRecord;
 use crate::entry::{Op, Payload, encode_header};
-use crate::inner::lock;
+use crate::locks::lock;
 use crate::reserve::Reserve;
-use crate::segment::place;
+use crate::segment::place_record;
 use crate::table::hash;
 
 /// The contents of one record.
 #[derive(Clone, Copy)]
-pub(crate) enum What<'a, 'b> {
+pub(crate) enum RecordContent<'a, 'b> {
     One(&'a Op<'b>),
     /// With whether it may use the reserve.
     Batch(&'a [Op<'b>], bool),
 }
 
-impl What<'_, '_> {
+impl RecordContent<'_, '_> {
     fn len(&self) -> Option<usize> {
         match self {
             Self::One(op) => Some(op.entry_len()),
@@ -38,7 +38,7 @@ impl What<'_, '_> {
     }
 
     /// Returns whether it frees space and may use the reserve.
-    fn makes_room(&self) -> bool {
+    fn frees_space(&self) -> bool {
         match self {
             Self::One(op) => op.payload == Payload::Tombstone,
             Self::Batch(ops, spare) => *spare || ops.iter().all(|op| op.payload == Payload::Tombstone),
@@ -47,7 +47,7 @@ impl What<'_, '_> {
 }
 
 /// Positions of the entries of a record.
-pub(crate) enum Places {
+pub(crate) enum Positions {
     One(u64),
     Batch(Vec<u64>),
 }
@@ -55,7 +55,7 @@ pub(crate) enum Places {
 /// A record that is stored and not yet durable.
 pub(crate) struct Stored {
     pub(crate) number: u64,
-    pub(crate) places: Places,
+    pub(crate) positions: Positions,
     /// The range to flush for it, reported once: the record and the steps skipped before it. For
     /// the first record of a segment, also the header.
     pub(crate) range: (NvPtr, usize),
@@ -74,7 +74,7 @@ pub(crate) trait Log {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    fn settle(&self) -> Result<()>;
+    fn commit_pending(&self) -> Result<()>;
 }
 
 impl Memtable {
@@ -82,39 +82,46 @@ impl Memtable {
     ///
     /// # Errors
     /// [`Error::Full`]; [`Error::Poisoned`] if earlier records could not be made durable.
-    pub(crate) fn append_shared(&self, what: What<'_, '_>, log: &dyn Log, reserve: &Reserve) -> Result<Stored> {
+    pub(crate) fn append_shared(
+        &self,
+        content: RecordContent<'_, '_>,
+        log: &dyn Log,
+        reserve: &Reserve,
+    ) -> Result<Stored> {
         let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
-        let len = what.len().ok_or_else(full)?;
+        let len = content.len().ok_or_else(full)?;
         let mut segment = lock(&self.tails[0].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place_record(segment.end, len, segment.records_end), segment.frame) {
                 let number = log.next();
                 let durable = segment.last <= log.durable();
                 // Its first record is durable by now, with its header.
                 let is_due = durable && segment.last != 0 && segment.spare.is_some();
                 let spare = if is_due { self.store_spare(&mut segment) } else { None };
                 let at = segment.at.add(slot.at);
-                let places = match what {
-                    What::One(op) => {
-                        let header = encode_header(frame, slot, number, durable, op).ok_or_else(out_of_reach)?;
+                let positions = match content {
+                    RecordContent::One(op) => {
+                        let header =
+                            encode_header(frame, slot, number, durable, op).ok_or_else(sequence_out_of_range)?;
                         self.pool.store_parts(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
-                        Places::One(at.raw())
+                        Positions::One(at.raw())
                     }
-                    What::Batch(ops, _) => {
-                        let record = BatchRecord::encode(frame, slot, number, durable, ops).ok_or_else(out_of_reach)?;
+                    RecordContent::Batch(ops, _) => {
+                        let record =
+                            BatchRecord::encode(frame, slot, number, durable, ops).ok_or_else(sequence_out_of_range)?;
                         self.pool.store_parts(at, &record.parts());
-                        Places::Batch(record.places().map(|place| segment.at.add(place).raw()).collect())
+                        Positions::Batch(record.positions().map(|place| segment.at.add(place).raw()).collect())
                     }
                 };
                 let (before, end) = (segment.end, slot.at + len as u64);
-                self.look_behind(before, end);
-                return Ok(Stored { number, places, range: segment.take(number, end), spare });
+                self.check_dram_after(before, end);
+                return Ok(Stored { number, positions, range: segment.append_record(number, end), spare });
             }
-            log.settle()?;
+            log.commit_pending()?;
             if segment.last != 0 && segment.last <= log.durable() {
                 self.mark_end(&mut segment);
             }
-            self.begin_segment(&mut segment, len as u64, reserve, what.makes_room())?;
+            self.begin_segment(&mut segment, len as u64, reserve, content.frees_space())?;
         }
     }
 
@@ -145,7 +152,7 @@ impl Memtable {
 impl Segment {
     /// Records the end of a record. Returns the range from the end of the record before, or from
     /// the header for the first record.
-    fn take(&mut self, number: u64, end: u64) -> (NvPtr, usize) {
+    fn append_record(&mut self, number: u64, end: u64) -> (NvPtr, usize) {
         let from = if self.last == 0 { 0 } else { self.end };
         (self.end, self.last) = (end, number);
         (self.at.add(from), (end - from) as usize)

@@ -12,41 +12,23 @@
 //!
 //! A retry is due at once while a table has not been examined for expiring values, and when enough
 //! of an examined table has expired. A retry also finds space that none of these changes shows:
-//! after [`RETRY_TIMES`] times the duration of the last attempt, and at least after
-//! [`RETRY_AFTER_MS`].
+//! after [`RETRY_DURATION_FACTOR`] times the duration of the last attempt, and at least after
+//! [`RETRY_AFTER_MILLIS`].
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use lodestore_contract::now_millis;
 
-use crate::inner::{Inner, lock};
-use crate::view::View;
+use crate::background::{Refusal, Stamp};
+use crate::inner::Inner;
+use crate::locks::lock;
 
 /// Least time between two attempts to free space if nothing has changed.
-const RETRY_AFTER_MS: u64 = 1000;
+const RETRY_AFTER_MILLIS: u64 = 1000;
 /// Time between two attempts, as a multiple of the duration of one, so that they use a small share
 /// of a CPU.
-const RETRY_TIMES: u64 = 32;
-
-/// Values that change if space may have been freed.
-struct Stamp {
-    free_bytes: u64,
-    tasks_done: u64,
-    generation: u64,
-    keys: usize,
-    snapshots: usize,
-}
-
-/// An attempt to free space that freed none.
-pub(super) struct Refusal {
-    stamp: Stamp,
-    /// Past views that readers held at the end of the attempt.
-    views: Vec<Weak<View>>,
-    /// When the attempt ended and when the next is due, in milliseconds since 1970.
-    ended_at: u64,
-    retry_at: u64,
-}
+const RETRY_DURATION_FACTOR: u64 = 32;
 
 impl Inner {
     fn space_stamp(&self) -> Stamp {
@@ -85,7 +67,8 @@ impl Inner {
         let views = lock(&self.publisher).past_views();
         let took_ms = began.elapsed().as_millis() as u64;
         let ended_at = now_millis();
-        let retry_at = (ended_at + RETRY_AFTER_MS.max(took_ms * RETRY_TIMES)).min(self.find_next_stale_ms());
+        let retry_at =
+            (ended_at + RETRY_AFTER_MILLIS.max(took_ms * RETRY_DURATION_FACTOR)).min(self.find_next_stale_ms());
         let refusal = Refusal { stamp: self.space_stamp(), views, ended_at, retry_at };
         *lock(&self.migration.refusal) = Some(Arc::new(refusal));
     }

@@ -6,28 +6,31 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
 
-use super::task::Look;
-use super::{Due, WAIT};
-use crate::failures::Trouble;
-use crate::inner::{Counts, Inner, Rotation, lock};
+use super::WRITER_WAIT_TIMEOUT;
+use super::task::Search;
+use crate::background::Due;
+use crate::counts::Counts;
+use crate::failures::Failure;
+use crate::inner::{Inner, Rotation};
+use crate::locks::lock;
 use crate::value_log::ValueLog;
 use crate::view::View;
 
 /// How long a write that lacked space works at freeing some.
-pub(crate) const RECLAIM: Duration = Duration::from_secs(10);
-/// How long such a write waits for readers to release replaced data. `SCANS` applies if all of them
-/// may be scans.
-const READERS: Duration = Duration::from_secs(1);
-const SCANS: Duration = Duration::from_millis(50);
+pub(crate) const RECLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long such a write waits for readers to release replaced data. `SCANS_TIMEOUT` applies if all
+/// of them may be scans.
+const READERS_TIMEOUT: Duration = Duration::from_secs(1);
+const SCANS_TIMEOUT: Duration = Duration::from_millis(50);
 /// Sleep between two checks of the readers.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const READER_CHECK_PAUSE: Duration = Duration::from_millis(1);
 /// Longest time of a settle: concurrent writers may keep it from ending.
-pub(super) const SETTLE: Duration = Duration::from_secs(600);
+pub(super) const FLUSH_AND_COMPACT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Rounds of a settle: one for memtables that wait, one for the active one, one for the pointers
 /// that collections left. Others write meanwhile.
-const SETTLE_TURNS: usize = 4;
+const FLUSH_AND_COMPACT_ROUNDS_MAX: usize = 4;
 /// Why a settle did not end, and the advice for the caller.
-const GO_ON: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
+const HOLD_WRITERS_ADVICE: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
 
 impl Inner {
     /// Frees space: flushes and compacts everything. For a write that lacked space; the caller
@@ -44,15 +47,15 @@ impl Inner {
         }
         let began = Instant::now();
         // Free space beyond the needed space: deletes may use it.
-        let spare = || self.room() as i64 - self.reserve.needed_bytes() as i64;
+        let spare = || self.usable_bytes() as i64 - self.reserve.needed_bytes() as i64;
         let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
         Counts::add(&self.counts.reclaimed, 1);
         if !was_whole {
-            lock(&self.publisher).shorten(&self.pool)?;
+            lock(&self.publisher).rewrite_if_long(&self.pool)?;
         }
-        let (mut held, mut looked) = (None, false);
+        let (mut held, mut examined) = (None, false);
         loop {
-            match self.settle(Due::Scarce, RECLAIM) {
+            match self.run_all_due(Due::Scarce, RECLAIM_TIMEOUT) {
                 // The possible tasks are done, which may be enough.
                 Ok(_) | Err(Error::Full { .. }) => {}
                 Err(other) => return Err(other),
@@ -68,14 +71,14 @@ impl Inner {
             let now = self.tasks_done();
             let others = made.replace(now) != Some(now);
             let worth = others || spare() > before || (is_whole && !was_whole);
-            if !worth && !std::mem::replace(&mut looked, true) && self.find_stale(RECLAIM) {
+            if !worth && !std::mem::replace(&mut examined, true) && self.find_stale(RECLAIM_TIMEOUT) {
                 continue;
             }
             if worth {
                 return Ok(true);
             }
             let (held, waited_from) = held.get_or_insert_with(|| (lock(&self.publisher).past_views(), Instant::now()));
-            if !self.wait_for_a_reader(held, *waited_from) {
+            if !self.wait_for_reader(held, *waited_from) {
                 self.remember_refusal(began);
                 return Ok(false);
             }
@@ -91,37 +94,37 @@ impl Inner {
     /// Waits until the last holder drops one of these past views, for a limited time after `began`.
     /// Returns whether that happened. The replaced data is then freed. A reader may be off its
     /// processor for longer than several flushes. The caller holds no view.
-    fn wait_for_a_reader(&self, held: &mut Vec<Weak<View>>, began: Instant) -> bool {
+    fn wait_for_reader(&self, held: &mut Vec<Weak<View>>, began: Instant) -> bool {
         let before = held.len();
         loop {
             held.retain(|view| view.strong_count() > 0);
             // Views of snapshots and scans may be held for long.
-            let limit = if held.len() > self.order.snapshots() { READERS } else { SCANS };
+            let limit = if held.len() > self.order.snapshots() { READERS_TIMEOUT } else { SCANS_TIMEOUT };
             if held.len() < before || held.is_empty() || began.elapsed() > limit {
                 return held.len() < before;
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(READER_CHECK_PAUSE);
         }
     }
 
-    /// Like [`Self::settle`] for all tasks. Returns an error if a task failed, the gravest if
-    /// several did.
+    /// Like [`Self::run_all_due`] for all tasks. Returns an error if a task failed, the most severe
+    /// if several did.
     ///
     /// # Errors
     /// As `lodestore_contract::Store::settle`.
-    pub(crate) fn settle_all(&self) -> Result<()> {
-        self.settle_within(SETTLE)
+    pub(crate) fn flush_and_compact(&self) -> Result<()> {
+        self.flush_and_compact_within(FLUSH_AND_COMPACT_TIMEOUT)
     }
 
-    /// Like [`Self::settle_all`], for at most `limit`.
-    pub(super) fn settle_within(&self, limit: Duration) -> Result<()> {
-        let outcome = match self.settle(Due::All, limit) {
+    /// Like [`Self::flush_and_compact`], for at most `limit`.
+    pub(super) fn flush_and_compact_within(&self, limit: Duration) -> Result<()> {
+        let outcome = match self.run_all_due(Due::All, limit) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Unfinished { doing: "a settle", after: limit, instead: GO_ON }),
+            Ok(false) => Err(Error::Unfinished { doing: "a settle", after: limit, instead: HOLD_WRITERS_ADVICE }),
             Err(full @ Error::Full { .. }) => Err(full),
             Err(other) => return Err(other),
         };
-        let failed = lock(&self.migration.busy).failures.gravest().map(Trouble::error);
+        let failed = lock(&self.migration.busy).failures.most_severe().map(Failure::error);
         failed.or_else(|| self.values.kept_garbage()).map_or(outcome, Err)
     }
 
@@ -131,17 +134,17 @@ impl Inner {
     /// # Errors
     /// If a flush fails: [`Error::Full`], [`Error::Corrupt`]; other failures are in
     /// `busy.failures`. [`Error::Poisoned`]; [`Error::Closed`] if the store is closed meanwhile.
-    pub(crate) fn settle(&self, due: Due, limit: Duration) -> Result<bool> {
+    pub(crate) fn run_all_due(&self, due: Due, limit: Duration) -> Result<bool> {
         let began = Instant::now();
         let moved = |values: &ValueLog| values.moved_bytes.load(Ordering::Relaxed);
         self.values.seal_tails(false);
-        for turn in 0..SETTLE_TURNS {
+        for round in 0..FLUSH_AND_COMPACT_ROUNDS_MAX {
             let before = moved(&self.values);
             // If the maximum number of memtables waits, the active one is for the next round.
             let frozen = self.rotate() != Rotation::AtLimit;
             // Each caller retries damaged data once.
-            self.migration.retry(turn == 0 && due == Due::All);
-            if !self.settle_once(due, (began, limit))? {
+            self.migration.retry(round == 0 && due == Due::All);
+            if !self.run_due_until(due, (began, limit))? {
                 return Ok(false);
             }
             // Collections have left pointers in a memtable.
@@ -156,12 +159,12 @@ impl Inner {
     }
 
     /// Runs due tasks until none is left. Returns whether that happened before the limit.
-    fn settle_once(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<bool> {
+    fn run_due_until(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<bool> {
         loop {
             let seen = self.migration.changes();
             let over = began.elapsed() > limit || !self.open.is_open();
-            let look = if over { Look::Quiet(self.migration.flush_trouble()) } else { self.look_for_task(due) };
-            if let Look::Task(task) = look {
+            let search = if over { Search::Idle(self.migration.flush_failure()) } else { self.find_task(due) };
+            if let Search::Task(task) = search {
                 self.run(task);
                 continue;
             }
@@ -169,10 +172,10 @@ impl Inner {
             if !self.open.is_open() {
                 return Err(Error::Closed);
             }
-            match look {
-                Look::Quiet(Some(trouble)) => return Err(trouble.error()),
-                Look::Quiet(None) => return Ok(!over),
-                _ => self.migration.rest(seen, WAIT),
+            match search {
+                Search::Idle(Some(failure)) => return Err(failure.error()),
+                Search::Idle(None) => return Ok(!over),
+                _ => self.migration.wait_for_change(seen, WRITER_WAIT_TIMEOUT),
             }
         }
     }

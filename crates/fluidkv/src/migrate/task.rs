@@ -7,22 +7,23 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, PoisonReason};
 use lodestore_media::Quiet;
 
-use super::{Busy, Due};
-use crate::failures::Trouble;
-use crate::inner::{Inner, lock};
+use crate::background::{Busy, Due};
+use crate::failures::Failure;
+use crate::inner::Inner;
+use crate::locks::lock;
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Range, View};
 
 /// Factor by which a range is compacted earlier while there are no writes.
-const SOONER: f64 = 8.0;
+const IDLE_COMPACTION_FACTOR: f64 = 8.0;
 
 /// The result of a search for a task, at one moment.
-pub(super) enum Look {
+pub(super) enum Search {
     Task(Task),
     /// No task is due before a running one ends.
     Busy,
     /// No task is due or running. With the reason, if the oldest memtable cannot be flushed.
-    Quiet(Option<Trouble>),
+    Idle(Option<Failure>),
 }
 
 /// A task of a worker.
@@ -36,9 +37,9 @@ pub(super) enum Task {
 
 /// Poisons a store whose background work panics: the ranges that it held are never released, and
 /// threads that wait for it must be woken.
-struct Unwinding<'a>(&'a Inner);
+struct PoisonOnPanic<'a>(&'a Inner);
 
-impl Drop for Unwinding<'_> {
+impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.pool.poison(PoisonReason::Panic, "a flush, a compaction or a collection panicked");
@@ -48,36 +49,36 @@ impl Drop for Unwinding<'_> {
 }
 impl Inner {
     /// Runs due tasks on the calling thread.
-    pub(super) fn work_until_quiet(&self, due: Due) {
+    pub(super) fn run_due_tasks(&self, due: Due) {
         while let Some(task) = self.next_task(due) {
             self.run(task);
         }
     }
 
     pub(super) fn next_task(&self, due: Due) -> Option<Task> {
-        match self.look_for_task(due) {
-            Look::Task(task) => Some(task),
-            Look::Busy | Look::Quiet(_) => None,
+        match self.find_task(due) {
+            Search::Task(task) => Some(task),
+            Search::Busy | Search::Idle(_) => None,
         }
     }
 
     /// Searches for a task, and marks it as running.
-    pub(super) fn look_for_task(&self, due: Due) -> Look {
+    pub(super) fn find_task(&self, due: Due) -> Search {
         if self.pool.check().is_err() {
-            return Look::Quiet(None);
+            return Search::Idle(None);
         }
         let mut busy = lock(&self.migration.busy);
-        busy.failures.forget_full_above(self.sizes.range.min(self.sizes.memtable) / 4, || self.room());
-        let quiet = busy.working() == 0;
-        if busy.alone && !quiet {
-            return Look::Busy;
+        busy.failures.clear_if_space_grew(self.sizes.range.min(self.sizes.memtable) / 4, || self.usable_bytes());
+        let quiet = busy.running_tasks() == 0;
+        if busy.serial && !quiet {
+            return Search::Busy;
         }
         let task = self.choose(&mut busy, due);
-        busy.is_only = busy.alone && task.is_some();
+        busy.is_only = busy.serial && task.is_some();
         match task {
-            Some(task) => Look::Task(task),
-            None if quiet => Look::Quiet(busy.failures.flush().cloned()),
-            None => Look::Busy,
+            Some(task) => Search::Task(task),
+            None if quiet => Search::Idle(busy.failures.flush().cloned()),
+            None => Search::Busy,
         }
     }
 
@@ -87,18 +88,18 @@ impl Inner {
         let view = self.view.load();
         // A thread that frees space or settles counts as a worker: each table being built uses
         // DRAM.
-        if self.options.workers > 0 && busy.working() >= self.options.workers {
+        if self.options.workers > 0 && busy.running_tasks() >= self.options.workers {
             return None;
         }
         if !view.frozen.is_empty() && !busy.flushing && busy.failures.flush().is_none() {
             busy.flushing = true;
             return Some(Task::Flush);
         }
-        if due == Due::Needed && self.options.workers > 0 && busy.working() >= self.migration.governor.allowed() {
+        if due == Due::Needed && self.options.workers > 0 && busy.running_tasks() >= self.migration.governor.allowed() {
             return None;
         }
-        let free = |range: &&Arc<Range>| busy.may_take(range.id);
-        let alone = busy.alone;
+        let free = |range: &&Arc<Range>| busy.can_start(range.id);
+        let alone = busy.serial;
         let small = |range: &Range| range.runs.is_empty() && range.stale().is_none();
         let worth = |range: &&Arc<Range>| free(range) && !(alone && small(range));
         let scored = view.ranges.list.iter().filter(worth).map(|range| (self.score(range, due), range));
@@ -122,7 +123,7 @@ impl Inner {
         if busy.flushing {
             return None;
         }
-        let free = |pair: &[Arc<Range>]| busy.may_take(pair[0].id) && busy.may_take(pair[1].id);
+        let free = |pair: &[Arc<Range>]| busy.can_start(pair[0].id) && busy.can_start(pair[1].id);
         let joins = |pair: &&[Arc<Range>]| free(pair) && pair[0].may_join(&pair[1], self.sizes.range);
         let pair = view.ranges.list.windows(2).find(joins)?;
         let (range, next) = (pair[0].id, pair[1].id);
@@ -134,10 +135,10 @@ impl Inner {
     fn score(&self, range: &Range, due: Due) -> f64 {
         if range.runs.is_empty() {
             // After all ranges with runs. Not if cuts, or lack of space, keep tables small.
-            let merges = range.cuts.is_empty() && !self.migration.crowds_stay.load(Ordering::Relaxed);
-            let crowded = merges && range.crowd(self.sizes.stable.table_bytes as u64).is_some();
+            let merges = range.cuts.is_empty() && !self.migration.small_merges_stopped.load(Ordering::Relaxed);
+            let has_small_tables = merges && range.small_tables(self.sizes.stable.table_bytes as u64).is_some();
             let stale = due == Due::Scarce && range.stale().is_some();
-            return f64::from(u8::from(crowded || stale));
+            return f64::from(u8::from(has_small_tables || stale));
         }
         let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
         let trigger = f64::from(self.options.buffer_percent) * self.migration.governor.trigger();
@@ -145,7 +146,7 @@ impl Inner {
         let runs = range.runs.len() as f64 / self.options.runs_max as f64;
         match due {
             Due::Needed => bytes.max(runs),
-            Due::Worthwhile => (bytes * SOONER).max(runs),
+            Due::Worthwhile => (bytes * IDLE_COMPACTION_FACTOR).max(runs),
             Due::All | Due::Scarce => bytes.max(runs).max(1.0),
         }
     }
@@ -153,14 +154,14 @@ impl Inner {
     /// Runs a task. Its events are reported after it has ended and woken the waiting threads.
     pub(super) fn run(&self, task: Task) {
         let _quiet = Quiet::begin();
-        let _unwinding = Unwinding(self);
+        let _poison_on_panic = PoisonOnPanic(self);
         match task {
             Task::Flush => {
                 let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));
                 let mut busy = lock(&self.migration.busy);
                 busy.flushing = false;
-                if let Some(outcome) = busy.ended(outcome.map(|_| ())) {
-                    busy.failures.note_flush(outcome, self.room());
+                if let Some(outcome) = busy.record_outcome(outcome.map(|_| ())) {
+                    busy.failures.note_flush(outcome, self.usable_bytes());
                 }
             }
             Task::Compact(range) => {
@@ -170,8 +171,8 @@ impl Inner {
                 drop(range);
                 let mut busy = lock(&self.migration.busy);
                 busy.ranges.remove(&id);
-                if let Some(outcome) = busy.ended(outcome) {
-                    busy.failures.note_range(id, outcome, self.room());
+                if let Some(outcome) = busy.record_outcome(outcome) {
+                    busy.failures.note_range(id, outcome, self.usable_bytes());
                 }
             }
             Task::Join(range, next) => {
@@ -180,8 +181,8 @@ impl Inner {
                 busy.ranges.remove(&range);
                 busy.ranges.remove(&next);
                 // A join frees no space.
-                if let Some(outcome @ Err(_)) = busy.ended(outcome) {
-                    busy.failures.note_range(range, outcome, self.room());
+                if let Some(outcome @ Err(_)) = busy.record_outcome(outcome) {
+                    busy.failures.note_range(range, outcome, self.usable_bytes());
                 }
             }
             Task::Collect(segment) => {
@@ -191,8 +192,8 @@ impl Inner {
                 if matches!(outcome, Err(Error::Corrupt { .. })) {
                     // An unreadable key keeps its segment. Other segments are still collected.
                     segment.damaged.store(true, Ordering::Release);
-                } else if let Some(outcome) = busy.ended(outcome) {
-                    busy.failures.note_collection(outcome, self.room());
+                } else if let Some(outcome) = busy.record_outcome(outcome) {
+                    busy.failures.note_collection(outcome, self.usable_bytes());
                 }
             }
         }
@@ -200,13 +201,13 @@ impl Inner {
         self.note_dram();
         let mut busy = lock(&self.migration.busy);
         // Not after a task that lacked space: its next attempt must be alone.
-        busy.alone &= !(whole && busy.made_room);
+        busy.serial &= !(whole && busy.has_succeeded);
         drop(busy);
         self.migration.wake();
     }
 
     /// Returns the bytes that background work may use.
-    pub(super) fn room(&self) -> u64 {
+    pub(super) fn usable_bytes(&self) -> u64 {
         self.headroom() + self.reserve.held_bytes()
     }
 }

@@ -2,18 +2,21 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use lodestore_contract::{Event, Store};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, PoolOptions};
 
-use super::settle::SETTLE;
+use super::settle::FLUSH_AND_COMPACT_TIMEOUT;
 use super::task::Task;
 use super::*;
+use crate::background::Migration;
 use crate::layout::KIND_LOG;
 use crate::publisher::publish;
-use crate::segment::{SEGMENT_HEADER, SPARE};
+use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
+use crate::sizes::MEMTABLES_MAX;
 use crate::tables::Sorted;
 use crate::view::Range;
 use crate::{FluidKv, FluidOptions};
@@ -96,7 +99,7 @@ fn late_split(store: &FluidKv) -> Task {
 /// Like [`late_split`], with the range released.
 fn waiting_split(store: &FluidKv) {
     let Task::Compact(range) = late_split(store) else { panic!("a compaction") };
-    store.running.inner.migration.let_go(&[range.id]);
+    store.running.inner.migration.release_ranges(&[range.id]);
 }
 
 #[track_caller]
@@ -112,7 +115,7 @@ fn assert_settles(store: &FluidKv, told: &Told) {
 /// Regression: the compaction named tables that belonged to another range by then, and the store
 /// reported damage.
 #[test]
-fn a_range_that_is_being_compacted_is_split_by_nobody_else() {
+fn a_range_being_compacted_is_split_by_no_other_thread() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let task = late_split(&store);
@@ -143,7 +146,7 @@ fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
 
 /// Old bytes there must not be mistaken for a log's own header (`recover.rs`).
 #[test]
-fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
+fn a_new_log_has_the_positions_of_its_headers_wiped() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     const BYTES: u64 = 16 << 10;
     let scratch = Scratch::new();
@@ -168,7 +171,7 @@ fn a_log_is_handed_out_with_the_places_of_its_headers_wiped() {
             }
         };
         let bytes = pool.bytes(at, BYTES as usize).expect("in the pool");
-        let (head, tail) = (SEGMENT_HEADER, BYTES as usize - SPARE);
+        let (head, tail) = (SEGMENT_HEADER_BYTES, BYTES as usize - SPARE_BYTES);
         assert!(bytes[..head].iter().chain(&bytes[tail..]).all(|byte| *byte == 0), "deletes: {deletes}");
         assert!(bytes[head..tail].iter().all(|byte| *byte == 0xAB), "what is not a header's stays");
     }
@@ -199,7 +202,7 @@ fn a_log_is_handed_out_only_if_the_space_for_its_flush_is_left() {
 /// Regression: a range had a thousand tables before its first compaction, and twice the handles
 /// during it.
 #[test]
-fn a_range_that_has_outgrown_its_compactions_leaves_its_tables_dram_free_for_them() {
+fn dram_is_left_for_the_compaction_of_an_outgrown_range() {
     let scratch = Scratch::new();
     let pool = PoolOptions { capacity: 64 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
     let options =
@@ -215,7 +218,7 @@ fn a_range_that_has_outgrown_its_compactions_leaves_its_tables_dram_free_for_the
 
 /// Checks the first memtable of a store and the next ones.
 #[test]
-fn memtables_of_a_small_store_take_less_log_than_the_option_allows() {
+fn memtables_of_a_small_store_use_less_log_than_the_option_allows() {
     let scratch = Scratch::new();
     let pool = PoolOptions { capacity: 4 << 30, region_bytes: 64 << 20, ..PoolOptions::default() };
     let options = FluidOptions { pool, workers: 0, ..FluidOptions::default() };
@@ -229,7 +232,7 @@ fn memtables_of_a_small_store_take_less_log_than_the_option_allows() {
 }
 
 #[test]
-fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_anew() {
+fn a_compaction_of_moved_tables_frees_its_output_and_runs_again() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let task = late_split(&store);
@@ -256,7 +259,7 @@ fn a_compaction_whose_tables_have_gone_elsewhere_gives_back_its_own_and_is_made_
 /// Regression: the memtable stayed although the manifest had its flush, and each later flush was
 /// refused.
 #[test]
-fn a_flush_is_whole_where_the_split_behind_it_is_refused() {
+fn a_flush_is_complete_if_the_split_after_it_is_refused() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -278,7 +281,7 @@ fn memtables(inner: &Inner) -> u64 {
 /// Regression: callers checked first whether one more memtable may wait, and then froze one. Two
 /// concurrent callers froze two.
 #[test]
-fn there_are_never_more_memtables_than_may_be() {
+fn there_are_never_more_memtables_than_the_maximum() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -289,39 +292,39 @@ fn there_are_never_more_memtables_than_may_be() {
                 for index in thread * 100..(thread + 1) * 100 {
                     fill(store, index..index + 1, 1);
                     inner.rotate();
-                    assert!(memtables(inner) <= MEMTABLES, "{}", memtables(inner));
+                    assert!(memtables(inner) <= MEMTABLES_MAX, "{}", memtables(inner));
                 }
             });
         }
     });
     assert_eq!(inner.rotate(), Rotation::AtLimit);
-    assert!(!inner.migration.pace.is_stopped(), "nobody has to write");
+    assert!(!inner.migration.pace.is_stalled(), "nobody has to write");
     // The last writer of a frozen memtable arrives late: the active one has space.
     let active = inner.view.load().active.generation;
     inner.freeze(active - 1);
-    assert!(!inner.migration.pace.is_stopped());
+    assert!(!inner.migration.pace.is_stalled());
     inner.freeze(active);
-    assert!(inner.migration.pace.is_stopped() && memtables(inner) == MEMTABLES);
+    assert!(inner.migration.pace.is_stalled() && memtables(inner) == MEMTABLES_MAX);
     assert_settles(&store, &told);
-    assert!(!inner.migration.pace.is_stopped());
+    assert!(!inner.migration.pace.is_stalled());
     assert_all(&store, 0..400, 1);
 }
 
 #[test]
-fn a_close_flushes_all_memtables_where_as_many_wait_as_may() {
+fn a_close_flushes_all_memtables_if_the_maximum_waits() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
-    for index in 0..MEMTABLES {
+    for index in 0..MEMTABLES_MAX {
         fill(&store, index..index + 1, 1);
         store.running.inner.rotate();
     }
-    assert_eq!(memtables(&store.running.inner), MEMTABLES);
+    assert_eq!(memtables(&store.running.inner), MEMTABLES_MAX);
     store.close().expect("closed");
     drop(store);
     let options = FluidOptions { workers: 0, ..FluidOptions::default() };
     let store = FluidKv::open(&scratch.store(), &options).expect("opened");
     assert_eq!((memtables(&store.running.inner), store.stats().recovery.keys), (1, 0), "nothing was replayed");
-    assert_all(&store, 0..MEMTABLES, 1);
+    assert_all(&store, 0..MEMTABLES_MAX, 1);
 }
 
 /// Flips a bit in each copy of this text in the store's first file.
@@ -339,7 +342,7 @@ fn damage(scratch: &Scratch, text: &[u8]) {
 /// Regression: a settle returned success, and each flush caused another merge of the damaged range,
 /// up to the damage.
 #[test]
-fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flush() {
+fn a_settle_reports_a_damaged_range_and_flushes_do_not_merge_it_again() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -349,7 +352,7 @@ fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flus
     for round in 2..6 {
         fill(&store, 0..10, round);
         inner.rotate();
-        inner.work_until_quiet(Due::All);
+        inner.run_due_tasks(Due::All);
         assert_eq!(lock(&told).len(), 1, "the first met it: {told:?}");
     }
     for asked in 1..3 {
@@ -364,7 +367,7 @@ fn a_range_with_damage_is_told_by_a_settle_and_not_merged_again_behind_each_flus
 
 /// The end of a snapshot frees space without a notification.
 #[test]
-fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
+fn a_range_that_lacked_space_is_compacted_once_space_is_free() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
@@ -379,13 +382,13 @@ fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
     let chunk = u64::from(inner.pool.options().chunk_bytes);
     std::iter::from_fn(|| take(chunk)).for_each(drop);
     let before = store.stats().engine_counters["compactions"];
-    inner.work_until_quiet(Due::All);
-    assert!(lock(&inner.migration.busy).failures.gravest().is_some(), "there was no room");
+    inner.run_due_tasks(Due::All);
+    assert!(lock(&inner.migration.busy).failures.most_severe().is_some(), "there was no room");
     assert!(inner.next_task(Due::All).is_none(), "it is not tried again for nothing");
     let compactions = || store.stats().engine_counters["compactions"] - before;
     let done = compactions();
     taken.drain(..8).for_each(|at| allocator.free_extent(&inner.pool, at));
-    inner.work_until_quiet(Due::All);
+    inner.run_due_tasks(Due::All);
     assert!(compactions() > done);
     assert_eq!(store.stats().engine_counters["runs_most"], 0);
     assert_eq!(*lock(&told), [""; 0]);
@@ -393,24 +396,24 @@ fn a_range_that_found_no_room_is_compacted_when_there_is_some() {
 }
 
 #[test]
-fn a_settle_beside_a_close_says_that_the_store_is_closed() {
+fn a_settle_during_a_close_returns_closed() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     fill(&store, 0..10, 1);
     let inner = &store.running.inner;
     inner.open.close();
-    assert!(matches!(inner.settle_all(), Err(Error::Closed)));
+    assert!(matches!(inner.flush_and_compact(), Err(Error::Closed)));
     inner.open.reopen();
     store.close().expect("closed");
 }
 
 /// Regression: the settle returned success when its time was over.
 #[test]
-fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
+fn an_unfinished_settle_says_so_and_gives_advice() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     fill(&store, 0..800, 1);
-    let settled = store.running.inner.settle_within(Duration::ZERO);
+    let settled = store.running.inner.flush_and_compact_within(Duration::ZERO);
     assert!(matches!(settled, Err(Error::Unfinished { .. })), "{settled:?}");
     let text = settled.expect_err("unfinished").to_string();
     assert!(text.contains("hold them back") && text.contains("settle again"), "{text}");
@@ -421,40 +424,40 @@ fn a_settle_that_comes_to_no_end_in_its_time_says_so_and_what_to_do() {
 
 /// Regression: the store reported that it was poisoned, which it was not, and no flush was retried.
 #[test]
-fn a_flush_that_the_system_refused_is_told_and_tried_again_by_the_next_write() {
+fn a_flush_refused_by_the_system_is_reported_and_retried_by_the_next_write() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
-    for index in 0..MEMTABLES {
+    for index in 0..MEMTABLES_MAX {
         fill(&store, index..index + 1, 1);
         inner.rotate();
     }
     inner.freeze(inner.view.load().active.generation);
-    assert!(inner.migration.pace.is_stopped());
+    assert!(inner.migration.pace.is_stalled());
     let refused = Error::io("opening", "a region", std::io::Error::from_raw_os_error(24));
     lock(&inner.migration.busy).failures.note_flush(Err(refused), 0);
     let put = store.put(b"key", b"value");
     assert!(matches!(put, Err(Error::Io { .. })), "{put:?}");
     store.put(b"key", b"value").expect("the flush is tried again");
-    assert!(!inner.migration.pace.is_stopped());
+    assert!(!inner.migration.pace.is_stalled());
     assert_settles(&store, &told);
-    assert_all(&store, 0..MEMTABLES, 1);
+    assert_all(&store, 0..MEMTABLES_MAX, 1);
 }
 
 /// Regression: a worker slept through a change between its search for work and its sleep.
 #[test]
-fn no_change_is_missed_by_who_looked_for_work_before_it() {
+fn a_worker_misses_no_change_during_its_search_for_work() {
     let migration = Migration::new(1);
     let seen = migration.changes();
     migration.set_frozen(1);
     // No test would outlast this limit.
-    migration.rest(seen, SETTLE);
+    migration.wait_for_change(seen, FLUSH_AND_COMPACT_TIMEOUT);
     assert_eq!(migration.changes(), seen + 1);
 }
 
 /// Regression: the task held its range for good, and settles and writers waited forever.
 #[test]
-fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
+fn a_panic_of_background_work_poisons_the_store_and_wakes_waiting_threads() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     fill(&store, 0..800, 1);
@@ -462,7 +465,7 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
     let inner = &store.running.inner;
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
     // No range is like this: it claims adjacent small tables that it does not have.
-    let impossible = Range { crowd: OnceLock::from(Some(0..1000)), ..with_runs(&range, Vec::new()) };
+    let impossible = Range { small_tables: OnceLock::from(Some(0..1000)), ..with_runs(&range, Vec::new()) };
     lock(&inner.migration.busy).ranges.insert(range.id);
     let work = || inner.run(Task::Compact(Arc::new(impossible)));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err(), "tables that are not there");
@@ -474,7 +477,7 @@ fn a_store_whose_work_panics_is_poisoned_and_nobody_waits() {
 /// Regression: the merge panicked. If a new table began at such a key, the keys were written out of
 /// order.
 #[test]
-fn a_merge_of_tables_whose_keys_do_not_ascend_is_refused_and_the_store_goes_on() {
+fn a_merge_of_tables_with_unordered_keys_is_refused_and_the_store_continues() {
     let scratch = Scratch::new();
     let (store, _) = created(&scratch);
     fill(&store, 0..800, 1);
@@ -503,13 +506,13 @@ fn with_runs(range: &Range, runs: Vec<Sorted>) -> Range {
         runs,
         stable: Sorted::new(range.stable.tables.clone()),
         cuts: Vec::new(),
-        crowd: OnceLock::new(),
+        small_tables: OnceLock::new(),
     }
 }
 
 /// Regression: the sink was called in the middle of a task, and its panic poisoned the store.
 #[test]
-fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
+fn a_panicking_sink_harms_no_background_work() {
     let scratch = Scratch::new();
     let store = created_with(&scratch, |_| panic!("a sink"));
     store.put(b"damaged-key", b"the right value").expect("put");
@@ -517,7 +520,7 @@ fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
     let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.settle()));
     assert!(settled.is_err(), "the sink panicked");
     let inner = &store.running.inner;
-    assert_eq!(lock(&inner.migration.busy).working(), 0, "what it told of had ended");
+    assert_eq!(lock(&inner.migration.busy).running_tasks(), 0, "what it told of had ended");
     store.put(b"another", b"key").expect("the store goes on");
     assert_eq!(store.get(b"another").expect("get"), Some(b"key".to_vec()));
 }
@@ -526,7 +529,7 @@ fn a_sink_that_panics_is_its_callers_and_harms_no_work() {
 /// reader that is off its processor holds the view for longer than a flush, and deletes on a full
 /// store failed for good.
 #[test]
-fn deletes_on_a_full_store_wait_for_readers_to_let_go_of_what_was_replaced() {
+fn deletes_on_a_full_store_wait_for_readers_to_release_replaced_data() {
     let scratch = Scratch::new();
     let options = FluidOptions {
         pool: PoolOptions { capacity: 8 << 20, region_bytes: 4 << 20, ..PoolOptions::default() },

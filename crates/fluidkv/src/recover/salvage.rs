@@ -27,7 +27,7 @@ use crate::manifest::state::{ManifestState, RangeState, Run};
 use crate::manifest::{TableDescriptor, ValueUse};
 use crate::segment::SegmentHeader;
 use crate::table::TableMeta;
-use crate::value_log::record::{SEGMENT_HEADER as VALUE_HEADER, find_segment};
+use crate::value_log::record::{SEGMENT_HEADER_BYTES as VALUE_HEADER, find_segment};
 
 /// The kept state, and counts of the rest.
 pub(super) struct Salvaged {
@@ -41,13 +41,13 @@ pub(super) struct Salvaged {
 
 /// Counts of tables and items that are left out.
 #[derive(Default)]
-struct Left {
+struct LeftOut {
     tables: u64,
     items: u64,
 }
 
-impl Left {
-    fn out(&mut self, table: &TableDescriptor) {
+impl LeftOut {
+    fn add(&mut self, table: &TableDescriptor) {
         self.tables += 1;
         self.items += table.items;
     }
@@ -57,7 +57,7 @@ impl Left {
 ///
 /// # Errors
 /// [`Error::NewerFormat`]; `why` if even the rest is not a valid state.
-pub(super) fn keep(pool: &Pool, why: &Error) -> Result<Salvaged> {
+pub(super) fn salvage_state(pool: &Pool, why: &Error) -> Result<Salvaged> {
     let kept = records(pool)?;
     let whole = kept.is_some();
     let kept = kept.unwrap_or_else(|| Kept {
@@ -67,9 +67,10 @@ pub(super) fn keep(pool: &Pool, why: &Error) -> Result<Salvaged> {
         damaged: 1,
         refused: 0,
     });
-    let mut left = Left::default();
-    let mut ranges: Vec<_> = kept.state.ranges().iter().map(|range| borne_out(pool, range, &mut left)).collect();
-    let found = take_alone(unnamed_tables(pool, &ranges), &mut ranges, &mut left);
+    let mut left = LeftOut::default();
+    let mut ranges: Vec<_> =
+        kept.state.ranges().iter().map(|range| without_missing_tables(pool, range, &mut left)).collect();
+    let found = add_separate_tables(unnamed_tables(pool, &ranges), &mut ranges, &mut left);
     let (values, next) = value_segments(pool, &kept.state);
     let flushed = kept.flushed.max(before_newest_logs(pool));
     let state = ManifestState::from_parts(flushed, kept.last_sequence, ranges, (values, next));
@@ -100,18 +101,18 @@ fn records(pool: &Pool) -> Result<Option<Kept>> {
 
 /// Returns the range without its missing tables: a lost record may have replaced them, and their
 /// space may be reused.
-fn borne_out(pool: &Pool, range: &RangeState, left: &mut Left) -> RangeState {
+fn without_missing_tables(pool: &Pool, range: &RangeState, left: &mut LeftOut) -> RangeState {
     let mut there = |run: &Run| -> Run {
-        let (there, gone) = run.iter().cloned().partition(|table| is_there(pool, table));
-        let gone: Run = gone;
-        gone.iter().for_each(|table| left.out(table));
+        let (there, missing) = run.iter().cloned().partition(|table| is_table_whole(pool, table));
+        let missing: Run = missing;
+        missing.iter().for_each(|table| left.add(table));
         there
     };
     let runs: Vec<_> = range.runs.iter().map(&mut there).filter(|run| !run.is_empty()).collect();
     RangeState { id: range.id, lower: range.lower.clone(), runs, stable: there(&range.stable) }
 }
 
-fn is_there(pool: &Pool, table: &TableDescriptor) -> bool {
+fn is_table_whole(pool: &Pool, table: &TableDescriptor) -> bool {
     let bytes = usize::try_from(table.bytes).ok().and_then(|len| pool.bytes(table.at, len));
     pool.allocator().holds_extent(pool, table.at, table.bytes, KIND_TABLE)
         && bytes.is_some_and(|bytes| TableMeta::open(bytes, table.identity).is_ok())
@@ -137,13 +138,13 @@ fn describe(pool: &Pool, at: NvPtr) -> Option<TableDescriptor> {
 }
 
 /// Adds the tables that overlap no other one and are within one range. Returns their number.
-fn take_alone(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeState], left: &mut Left) -> u64 {
+fn add_separate_tables(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeState], left: &mut LeftOut) -> u64 {
     let named: Run = ranges.iter().flat_map(RangeState::tables).cloned().collect();
     let identities: HashSet<u64> = named.iter().map(|table| table.identity).collect();
     let mut all: Vec<_> = named.into_iter().map(|table| (table, true)).collect();
     all.extend(unnamed.into_iter().map(|table| (table, false)));
     all.sort_by(|(a, _), (b, _)| a.min.cmp(&b.min));
-    let alone = alone_in(&all);
+    let alone = overlap_none(&all);
     let (mut found, mut taken) = (0, BTreeSet::new());
     for ((table, is_named), alone) in all.iter().zip(alone) {
         if *is_named {
@@ -159,14 +160,14 @@ fn take_alone(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeState], lef
             stable.insert(at, Arc::clone(table));
             found += 1;
         } else {
-            left.out(table);
+            left.add(table);
         }
     }
     found
 }
 
 /// Returns which of these, in the order of their smallest keys, overlap no other.
-fn alone_in(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
+fn overlap_none(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
     let mut alone = vec![true; all.len()];
     // The table before this one that reaches furthest.
     let mut furthest: Option<usize> = None;

@@ -8,7 +8,7 @@ use lodestore_media::{PoolOptions, u64_at};
 
 use super::*;
 use crate::entry::{Frame, Op, encode_header};
-use crate::segment::{SEGMENT_HEADER, place, spare_at};
+use crate::segment::{SEGMENT_HEADER_BYTES, place_record, spare_at};
 use crate::{ENGINE, FORMAT, FluidKv, FluidOptions};
 
 fn options(salvage: bool) -> FluidOptions {
@@ -40,7 +40,7 @@ fn killed(scratch: &Scratch, keys: u64, change: impl FnOnce(&Pool, &[(NvPtr, Seg
 /// Stores headers of entries that reach to the segment's end, over other bytes, from an offset on.
 fn store_false_headers(pool: &Pool, at: NvPtr, capacity: u64, frame: Frame, from: u64) {
     let mut end = from;
-    while let Some(slot) = place(end, 24, spare_at(capacity)) {
+    while let Some(slot) = place_record(end, 24, spare_at(capacity)) {
         let key = vec![1; (spare_at(capacity) - slot.at) as usize - 16];
         let op = Op { key: &key, payload: Payload::Value(&[]), expiry: None };
         let header = encode_header(frame, slot, frame.base + 60, true, &op).expect("in reach");
@@ -65,7 +65,7 @@ fn open(scratch: &Scratch, salvage: bool) -> (Result<FluidKv>, Vec<String>) {
 }
 
 #[test]
-fn the_end_of_a_log_that_may_be_damage_is_told_and_counted() {
+fn an_unverified_log_end_is_reported_and_counted() {
     for (salvage, unsure) in [(false, true), (true, true), (false, false)] {
         let scratch = Scratch::new();
         killed(&scratch, 10, |pool, segments| {
@@ -161,7 +161,7 @@ fn the_open_after_a_power_failure_protects_the_last_record_again() {
     let mut last_record = 0;
     killed(&scratch, KEYS, |pool, segments| {
         let (at, header) = segments[segments.len() - 1];
-        let end = SEGMENT_HEADER as u64 + (KEYS - 1) * 128 + 124_u64.next_multiple_of(8);
+        let end = SEGMENT_HEADER_BYTES as u64 + (KEYS - 1) * 128 + 124_u64.next_multiple_of(8);
         let hint_at = end_hint_at(end, spare_at(header.capacity));
         let word = |offset: u64| u64_at(pool.bytes(at.add(offset), 8).expect("a word"), 0);
         let mark = end_mark(header.frame, end);

@@ -8,19 +8,22 @@ use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_media::{OpenReport, Pool};
 
-use crate::commit::SharedLog;
-use crate::dram::{Dram, Gauge, least_budget, share};
-use crate::inner::{Counts, Inner, Sizes};
+use crate::background::Migration;
+use crate::counts::Counts;
+use crate::dram::{Dram, budget_min, memtable_limit, pool_dram};
+use crate::gauge::Gauge;
+use crate::inner::Inner;
 use crate::layout::store_superblock;
 use crate::locks::Order;
 use crate::manifest::state::ManifestState;
-use crate::memtable::Memtable;
-use crate::migrate::Migration;
+use crate::memtable::{Memtable, MemtableOptions};
 use crate::options::FluidOptions;
-use crate::output::Identities;
 use crate::publisher::Publisher;
-use crate::recover::{self, EXPORT, How, Recovery};
+use crate::recover::{self, EXPORT, Recovery, RecoveryOptions};
 use crate::reserve::Reserve;
+use crate::shared_log::SharedLog;
+use crate::sizes::Sizes;
+use crate::tables::Identities;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::Hold;
 use crate::view::View;
@@ -45,14 +48,17 @@ fn reserve_of(pool: &Pool, options: &FluidOptions) -> Arc<Reserve> {
 fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<Reserve>, seed: u64) -> Inner {
     let sizes = Sizes::of(options, pool.reachable_bytes());
     let Parts { order, publisher, values, recovery, replayed, generation, read_only, gauge } = parts;
-    let working = sizes.working(options.workers);
-    let dram = Dram::new(options.dram_budget, working, &gauge);
+    let background = sizes.background_dram(options.workers);
+    let dram = Dram::new(options.dram_budget, background, &gauge);
     let own = pool_dram(&pool) + publisher.dram_bytes();
-    let limits = (sizes.log_of_memtable(publisher.table_bytes()), share(dram.budget, working + gauge.bytes() + own));
-    let make = sizes.make(generation + 1, order.last(), seed, limits);
+    let limits = (
+        sizes.memtable_log_bytes(publisher.table_bytes()),
+        memtable_limit(dram.budget, background + gauge.bytes() + own),
+    );
+    let memtable_options = MemtableOptions::new(&sizes, generation + 1, order.last(), seed, limits);
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();
-    let active = Arc::new(Memtable::new(&pool, &make));
+    let active = Arc::new(Memtable::new(&pool, &memtable_options));
     frozen.iter().chain([&active]).for_each(|memtable| dram.add(memtable));
     let hold = Arc::clone(&publisher.hold);
     let view = View { active, frozen, ranges: publisher.ranges(), hold };
@@ -74,7 +80,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         reserve,
         dram,
         separator: None,
-        telling: Mutex::default(),
+        death_reports: Mutex::default(),
         pool,
         sizes,
         order,
@@ -109,8 +115,8 @@ pub(super) fn make(pool: Arc<Pool>, options: &FluidOptions) -> Result<Inner> {
 pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
     let needed = |budget: u64| {
         let options = FluidOptions { dram_budget: budget, ..options.clone() }.within_budget();
-        let working = Sizes::of(&options, pool.reachable_bytes()).working(options.workers);
-        least_budget(working + pool_dram(pool))
+        let background = Sizes::of(&options, pool.reachable_bytes()).background_dram(options.workers);
+        budget_min(background + pool_dram(pool))
     };
     let mut least = options.dram_budget;
     // More DRAM allows more work at a time, which needs less than half of the addition.
@@ -124,15 +130,10 @@ pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
     Err(Error::InvalidOption { name: "dram-budget".into(), value: options.dram_budget.to_string(), why })
 }
 
-/// Returns the DRAM of the pool itself.
-pub(crate) fn pool_dram(pool: &Pool) -> u64 {
-    pool.allocator().dram_bytes() + pool.epochs().dram_bytes()
-}
-
 pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions) -> Result<Inner> {
     let seed = seed_of(&pool);
     let recovery = Recovery::default();
-    let how = How {
+    let how = RecoveryOptions {
         clean: report.clean,
         settled: report.settled,
         salvage: options.pool.salvage,
@@ -140,7 +141,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
         sizes: Sizes::of(options, pool.reachable_bytes()),
         seed,
         gauge: Arc::default(),
-        memtable_dram: share(options.dram_budget, 0),
+        memtable_dram: memtable_limit(options.dram_budget, 0),
     };
     let found = recover::read(&pool, &how, &recovery)?;
     let reserve = reserve_of(&pool, options);
@@ -156,12 +157,12 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
     let hold = Hold::new(&values);
     let reading = |cause: &str| {
         pool.poison(PoisonReason::Damage, cause);
-        Publisher::reading(&reserve, found.state.clone(), found.handles.clone(), Arc::clone(&hold), seed)
+        Publisher::read_only(&reserve, found.state.clone(), found.handles.clone(), Arc::clone(&hold), seed)
     };
     let (publisher, read_only) = if let Some(cause) = &found.read_only {
         (reading(cause), true)
     } else {
-        match Publisher::going_on(&pool, &reserve, (state, found.manifest), handles, Arc::clone(&hold), seed) {
+        match Publisher::continued(&pool, &reserve, (state, found.manifest), handles, Arc::clone(&hold), seed) {
             Err(Error::Full { .. }) if how.salvage => {
                 (reading(&format!("it is full, and a part of its manifest is damaged: {EXPORT}")), true)
             }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lodestore_contract::{EngineCounters, MediumUse, ScrubStats, Stats, engine_statistics};
 
 use super::FluidKv;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::layout::ENGINE;
+use crate::locks::lock;
 use crate::value_log::segment::ValueSegment;
 
 engine_statistics! {
@@ -145,14 +146,14 @@ impl FluidKv {
             moved_tables: load(&counts.moved_tables),
             range_splits: load(&counts.splits),
             range_joins: load(&counts.joins),
-            small_merges: load(&counts.crowds),
-            expired_merges: load(&counts.stale),
+            small_merges: load(&counts.small_merges),
+            expired_merges: load(&counts.expired_merges),
             reads: load(&counts.reads),
             reads_absent_per_mille: inner.absent_per_mille(),
-            writers_slowed: load(&counts.slowed),
-            writers_slowed_ns: load(&counts.slowed_ns),
-            writers_stopped: load(&counts.stopped),
-            writers_stopped_ns: load(&counts.stopped_ns),
+            writers_slowed: load(&counts.throttled),
+            writers_slowed_ns: load(&counts.throttled_ns),
+            writers_stopped: load(&counts.stalled),
+            writers_stopped_ns: load(&counts.stalled_ns),
             group_commits: load(&counts.commits),
             value_segments: values.len() as u64,
             value_bytes: of_values(|segment| segment.bytes),

@@ -30,7 +30,7 @@ pub(super) const ITEM_BYTES: usize = 3;
 /// Bytes of the check that ends each item.
 pub(super) const CHECK_BYTES: usize = 4;
 /// Items that are compared one by one from the expected position of a key.
-const NEAR: usize = 8;
+const LINEAR_SEARCH_MAX: usize = 8;
 
 /// Lengths of the items of a fixed block; a key length of 0 means a general one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -211,15 +211,15 @@ impl<'a> View<'a> {
             return None;
         }
         let items = self.bytes.get(COUNT_BYTES + self.count * ITEM_BYTES..)?;
-        let from = self.place(at)?;
-        let to = if at + 1 < self.count { self.place(at + 1)? } else { items.len() };
+        let from = self.item_offset(at)?;
+        let to = if at + 1 < self.count { self.item_offset(at + 1)? } else { items.len() };
         let stored = items.get(from..to)?;
         Some(Found { item: decode(stored)?, stored })
     }
 
     /// Returns where item `at` of a general block begins, from the first one.
     #[inline]
-    fn place(&self, at: usize) -> Option<usize> {
+    fn item_offset(&self, at: usize) -> Option<usize> {
         let bytes = self.bytes.get(COUNT_BYTES + self.count + 2 * at..)?;
         bytes.first_chunk::<2>().map(|bytes| usize::from(u16::from_le_bytes(*bytes)))
     }
@@ -288,7 +288,7 @@ impl<'a> View<'a> {
         // Items before `from` are below the key, and items from `to` on above it.
         let (mut from, mut to) = (0, self.count);
         let mut at = guess.min(self.count.saturating_sub(1));
-        for _ in 0..NEAR {
+        for _ in 0..LINEAR_SEARCH_MAX {
             if at >= to || at < from {
                 return Ok(Err(from));
             }
@@ -317,12 +317,12 @@ pub(super) struct Broken;
 /// Returns the first index from `from` on at which `tags` has `tag`.
 #[inline]
 fn find(tags: &[u8], tag: u8, from: usize) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
+    const EACH_BYTE_MASK: u64 = 0x0101_0101_0101_0101;
     let (words, last) = tags.get(from..)?.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
-        let differs = u64::from_le_bytes(*word) ^ (ONES * u64::from(tag));
+        let differs = u64::from_le_bytes(*word) ^ (EACH_BYTE_MASK * u64::from(tag));
         // The lowest set bit is that of the first byte that is 0.
-        let zero = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        let zero = differs.wrapping_sub(EACH_BYTE_MASK) & !differs & (EACH_BYTE_MASK << 7);
         if zero != 0 {
             return Some(from + at * 8 + zero.trailing_zeros() as usize / 8);
         }
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_read_as_it_was_encoded_and_as_long_as_foretold() {
+    fn an_item_is_read_as_encoded_with_the_predicted_length() {
         for key_len in [1, 16, 17, 2048, 2049, 65_536] {
             for (kind, expiry) in [(ItemKind::Value, None), (ItemKind::Tombstone, Some(7)), (ItemKind::Pointer, None)] {
                 let key = vec![3; key_len];
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_found_wherever_it_stands() {
+    fn a_tag_is_found_at_any_position() {
         for len in 0..40 {
             for at in 0..len {
                 let mut tags = vec![1; len];

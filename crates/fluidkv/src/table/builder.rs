@@ -3,11 +3,11 @@
 use lodestore_contract::limits::KEY_MAX;
 
 use super::block::{COUNT_BYTES, ITEM_BYTES, Shape, View, encode, encoded_len, push_check, tag_of};
-use super::filter::{self, LINE};
-use super::head::{FAN, Line, head_of};
+use super::filter::{self, LINE_BYTES};
+use super::head::{HEADS_PER_TOP_COUNT, Line, head_of};
 use super::layout::{
-    ALIGN, FILTER_PART, HEADER_BYTES, INDEX_PART, KEYS_PART, Summed, TableMeta, aligned, block_crc, item_seed,
-    line_seed, part_crc,
+    FILTER_PART_ID, HEADER_BYTES, INDEX_PART_ID, KEYS_PART_ID, PART_ALIGN_BYTES, Summed, TableMeta, aligned, block_crc,
+    item_seed, line_seed, part_crc,
 };
 use super::pack::Packer;
 use super::{Item, ItemKind, TableOptions};
@@ -61,12 +61,12 @@ pub struct TableBuilder {
     expiring: u32,
     /// The block that is being filled: its start in `out`, its shape, its number of items. Items of
     /// a fixed block are already in `out`. Items of a general block are in `encoded`, each from its
-    /// offset in `places`.
+    /// offset in `offsets`.
     open_at: usize,
     shape: Shape,
     count: usize,
     encoded: Vec<u8>,
-    places: Vec<u16>,
+    offsets: Vec<u16>,
     packed: Packed,
 }
 
@@ -100,7 +100,7 @@ impl TableBuilder {
         };
         // Blocks of the size of pages begin at page boundaries; compressed ones have no such size.
         let largest_power = if options.compress { 1 } else { 1 << options.block_bytes.ilog2() };
-        let data_at = HEADER_BYTES.next_multiple_of(largest_power.clamp(ALIGN, 4096));
+        let data_at = HEADER_BYTES.next_multiple_of(largest_power.clamp(PART_ALIGN_BYTES, 4096));
         let mut out = Vec::with_capacity((options.table_bytes + options.table_bytes / 8).min(RESERVE_MAX));
         out.resize(data_at, 0);
         Self {
@@ -119,7 +119,7 @@ impl TableBuilder {
             shape: Shape::GENERAL,
             count: 0,
             encoded: Vec::new(),
-            places: Vec::new(),
+            offsets: Vec::new(),
             packed: Packed::default(),
         }
     }
@@ -153,7 +153,7 @@ impl TableBuilder {
         self.expiring += u32::from(item.expiry.is_some());
 
         let shape = Shape::of(item);
-        self.make_room(item, shape);
+        self.close_full_block(item, shape);
         if self.count == 0 {
             (self.open_at, self.shape) = (self.out.len(), shape);
             if self.options.compress {
@@ -175,7 +175,7 @@ impl TableBuilder {
 
     /// Closes the open block if `item` does not go into it, or makes it a general one that accepts
     /// any item.
-    fn make_room(&mut self, item: &Item<'_>, shape: Shape) {
+    fn close_full_block(&mut self, item: &Item<'_>, shape: Shape) {
         if self.count == 0 {
             return;
         }
@@ -206,7 +206,7 @@ impl TableBuilder {
 
     fn push_encoded(&mut self, item: &Item<'_>) {
         // Only a block of one item is longer than 64 KiB.
-        self.places.push(u16::try_from(self.encoded.len()).expect("a block of many items is at most 64 KiB"));
+        self.offsets.push(u16::try_from(self.encoded.len()).expect("a block of many items is at most 64 KiB"));
         encode(item, item_seed(self.identity, Shape::GENERAL), &mut self.encoded);
     }
 
@@ -228,9 +228,9 @@ impl TableBuilder {
             self.out.extend_from_slice(&(self.count as u32).to_le_bytes());
             let hashes = &self.hashes[self.hashes.len() - self.count..];
             self.out.extend(hashes.iter().map(|hash| tag_of(*hash)));
-            self.out.extend(self.places.iter().flat_map(|place| place.to_le_bytes()));
+            self.out.extend(self.offsets.iter().flat_map(|offset| offset.to_le_bytes()));
             self.out.append(&mut self.encoded);
-            self.places.clear();
+            self.offsets.clear();
         }
         let plain = if self.options.compress { self.pack() } else { 0 };
         let bytes = &self.out[self.open_at..];
@@ -276,9 +276,9 @@ impl TableBuilder {
     pub fn bytes(&self) -> usize {
         let open = if self.count == 0 || self.shape.is_fixed() { 0 } else { self.general_len() };
         let blocks = self.blocks.len() + 1;
-        let index = blocks * if self.options.compress { 24 } else { 20 } + blocks / FAN * 8 + 8;
-        let filter = filter::lines_for(self.hashes.len(), self.options.filter_bits) * LINE;
-        self.out.len() + open + index + filter + self.first_key.len() + self.last_key.len() + 4 * ALIGN
+        let index = blocks * if self.options.compress { 24 } else { 20 } + blocks / HEADS_PER_TOP_COUNT * 8 + 8;
+        let filter = filter::lines_for(self.hashes.len(), self.options.filter_bits) * LINE_BYTES;
+        self.out.len() + open + index + filter + self.first_key.len() + self.last_key.len() + 4 * PART_ALIGN_BYTES
     }
 
     /// Returns the table of all items. There must be at least one.
@@ -294,15 +294,15 @@ impl TableBuilder {
 
         let index_at = self.pad();
         self.write_index(&heads, uniform);
-        let index_crc = part_crc(self.identity, INDEX_PART, &self.out[index_at..]);
+        let index_crc = part_crc(self.identity, INDEX_PART_ID, &self.out[index_at..]);
         let filter_at = self.pad();
         let probes = filter::probes_for(self.options.filter_bits);
         let filter_lines = self.write_filter(probes);
-        let filter_crc = part_crc(self.identity, FILTER_PART, &self.out[filter_at..]);
+        let filter_crc = part_crc(self.identity, FILTER_PART_ID, &self.out[filter_at..]);
         let keys_at = self.pad();
         self.out.extend_from_slice(&self.first_key);
         self.out.extend_from_slice(&self.last_key);
-        let keys_crc = part_crc(self.identity, KEYS_PART, &self.out[keys_at..]);
+        let keys_crc = part_crc(self.identity, KEYS_PART_ID, &self.out[keys_at..]);
         self.pad();
 
         let items = self.hashes.len() as u32;
@@ -372,7 +372,7 @@ impl TableBuilder {
     }
 
     fn write_index(&mut self, heads: &[u64], uniform: Shape) {
-        let tops = heads.iter().step_by(FAN).filter(|_| heads.len() > FAN);
+        let tops = heads.iter().step_by(HEADS_PER_TOP_COUNT).filter(|_| heads.len() > HEADS_PER_TOP_COUNT);
         self.out.extend(heads.iter().chain(tops).flat_map(|head| head.to_le_bytes()));
         if !uniform.is_fixed() {
             for block in &self.blocks {
@@ -391,8 +391,8 @@ impl TableBuilder {
     fn write_filter(&mut self, probes: u8) -> u32 {
         let lines = filter::lines_for(self.hashes.len(), self.options.filter_bits);
         let from = self.out.len();
-        self.out.resize(from + lines * LINE, 0);
-        let filter = self.out[from..].as_chunks_mut::<LINE>().0;
+        self.out.resize(from + lines * LINE_BYTES, 0);
+        let filter = self.out[from..].as_chunks_mut::<LINE_BYTES>().0;
         if lines > 0 {
             for hash in &self.hashes {
                 filter::set(&mut filter[filter::line_of(*hash, lines as u32)], *hash, probes);

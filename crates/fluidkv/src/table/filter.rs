@@ -8,16 +8,16 @@
 use lodestore_media::crc32c_seeded;
 
 /// Bytes of a line.
-pub(super) const LINE: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 /// Bytes of a line that hold bits for keys.
-const BIT_BYTES: usize = LINE - 4;
+const BIT_BYTES: usize = LINE_BYTES - 4;
 /// Bits of a line, in sixteenths of the 512 that 9 bits can select.
-const BITS_SIXTEENTHS: u64 = 15;
-const _: () = assert!(8 * BIT_BYTES as u64 == 32 * BITS_SIXTEENTHS);
+const LINE_SIXTEENTHS_COUNT: u64 = 15;
+const _: () = assert!(8 * BIT_BYTES as u64 == 32 * LINE_SIXTEENTHS_COUNT);
 /// Maximum number of bits that are set for a key.
 pub(super) const PROBES_MAX: u8 = 7;
 /// 2^64 divided by the golden ratio, odd.
-const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Returns the lines of a filter with `bits` per key for `items` keys.
 pub(super) fn lines_for(items: usize, bits: u8) -> usize {
@@ -39,9 +39,9 @@ pub(super) fn line_of(hash: u64, lines: u32) -> usize {
 /// Returns the bits of a line for `hash`, of which the first `probes` count.
 #[inline]
 fn bits(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u8)> {
-    let mut mixed = hash.wrapping_mul(MIX);
+    let mut mixed = hash.wrapping_mul(HASH_MULTIPLIER);
     (0..probes.min(PROBES_MAX)).map(move |_| {
-        let bit = (((mixed >> 55) * BITS_SIXTEENTHS) >> 4) as usize;
+        let bit = (((mixed >> 55) * LINE_SIXTEENTHS_COUNT) >> 4) as usize;
         mixed <<= 9;
         (bit / 8, 1 << (bit % 8))
     })
@@ -49,31 +49,31 @@ fn bits(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u8)> {
 
 /// Sets the bits of `hash` in its line.
 #[inline]
-pub(super) fn set(line: &mut [u8; LINE], hash: u64, probes: u8) {
+pub(super) fn set(line: &mut [u8; LINE_BYTES], hash: u64, probes: u8) {
     bits(hash, probes).for_each(|(byte, mask)| line[byte] |= mask);
 }
 
 /// Returns the check of a line whose bits are set; `seed` is the line's own
 /// ([`line_seed`](super::layout::line_seed)).
 #[inline]
-fn check(line: &[u8; LINE], seed: u32) -> u32 {
+fn check(line: &[u8; LINE_BYTES], seed: u32) -> u32 {
     crc32c_seeded(seed, &[&line[..BIT_BYTES]])
 }
 
 /// Stores the check of a line after its bits.
-pub(super) fn seal(line: &mut [u8; LINE], seed: u32) {
+pub(super) fn seal(line: &mut [u8; LINE_BYTES], seed: u32) {
     let check = check(line, seed);
     line[BIT_BYTES..].copy_from_slice(&check.to_le_bytes());
 }
 
 /// Compares the check of a line with its bits.
 #[inline]
-pub(super) fn is_whole(line: &[u8; LINE], seed: u32) -> bool {
+pub(super) fn is_whole(line: &[u8; LINE_BYTES], seed: u32) -> bool {
     line[BIT_BYTES..] == check(line, seed).to_le_bytes()
 }
 
 /// Returns whether `hash` may be in this line; if not, its key is not in the table.
 #[inline]
-pub(super) fn test(line: &[u8; LINE], hash: u64, probes: u8) -> bool {
+pub(super) fn test(line: &[u8; LINE_BYTES], hash: u64, probes: u8) -> bool {
     bits(hash, probes).fold(true, |all, (byte, mask)| all & (line[byte] & mask != 0))
 }

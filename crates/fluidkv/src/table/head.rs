@@ -11,9 +11,9 @@
 use lodestore_index::key_head;
 
 /// Heads per top.
-pub(super) const FAN: usize = 32;
+pub(super) const HEADS_PER_TOP_COUNT: usize = 32;
 /// Maximum number of heads read around the predicted position.
-const WINDOW: usize = 32;
+const WINDOW_HEADS_MAX: usize = 32;
 
 /// Returns the head of `key` in a table whose keys share `prefix` bytes.
 #[inline]
@@ -40,7 +40,7 @@ pub(super) fn head_in(heads: &[u8], at: usize) -> u64 {
 pub(super) fn not_above(heads: &[u8], head: u64) -> usize {
     let mut heads = heads.as_chunks::<8>().0;
     let mut below = 0;
-    while heads.len() > FAN {
+    while heads.len() > HEADS_PER_TOP_COUNT {
         let (left, right) = heads.split_at(heads.len() / 2);
         if right.first().is_some_and(|first| u64::from_le_bytes(*first) <= head) {
             below += left.len();
@@ -76,12 +76,12 @@ impl Line {
         let (mut below, mut above) = (0, 0);
         for (at, head) in heads.iter().enumerate() {
             // Every head of this block is between these two, and so is its prediction.
-            let least = line.place(*head, heads.len());
-            let most = line.place(heads.get(at + 1).copied().unwrap_or(last), heads.len());
+            let least = line.predict(*head, heads.len());
+            let most = line.predict(heads.get(at + 1).copied().unwrap_or(last), heads.len());
             above = above.max(at.saturating_sub(least));
             below = below.max(most.saturating_sub(at));
         }
-        if below + above >= WINDOW {
+        if below + above >= WINDOW_HEADS_MAX {
             return none;
         }
         (line.below, line.above) = (below as u8, above as u8);
@@ -90,7 +90,7 @@ impl Line {
 
     /// Returns the predicted position of `head` among `blocks`, which is at least 1.
     #[inline]
-    fn place(&self, head: u64, blocks: usize) -> usize {
+    fn predict(&self, head: u64, blocks: usize) -> usize {
         let blocks_before = (u128::from(head.saturating_sub(self.first)) * u128::from(self.scale)) >> 64;
         (blocks_before as usize).min(blocks - 1)
     }
@@ -101,9 +101,9 @@ impl Line {
         if self.scale == 0 || blocks == 0 {
             return None;
         }
-        let place = self.place(head, blocks);
-        let from = place.saturating_sub(usize::from(self.below));
-        Some((from, (place + usize::from(self.above) + 1).min(blocks)))
+        let position = self.predict(head, blocks);
+        let from = position.saturating_sub(usize::from(self.below));
+        Some((from, (position + usize::from(self.above) + 1).min(blocks)))
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_order_as_keys_do_behind_the_prefix() {
+    fn heads_order_like_keys_after_the_prefix() {
         for prefix in [0, 1, 3, 9] {
             let mut keys: Vec<Vec<u8>> = Vec::new();
             for tail in [&b""[..], b"\0", b"a", b"a\0", b"ab", b"abcdefg", b"abcdefgh", b"abcdefghi", b"b", b"\xff\xff"]

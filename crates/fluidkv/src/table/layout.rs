@@ -37,8 +37,8 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
 use super::block::Shape;
-use super::filter::LINE;
-use super::head::{FAN, Line};
+use super::filter::LINE_BYTES;
+use super::head::{HEADS_PER_TOP_COUNT, Line};
 use super::pack::PLAIN_MAX;
 use super::read::Table;
 
@@ -52,12 +52,12 @@ const MAGIC: [u8; 8] = *b"LSTABLE\x01";
 /// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = 128;
 /// Parts of a table begin at multiples of this.
-pub(super) const ALIGN: usize = 64;
+pub(super) const PART_ALIGN_BYTES: usize = 64;
 /// Numbers of parts in their checksums; smaller numbers are blocks.
-pub(super) const INDEX_PART: u32 = u32::MAX;
-pub(super) const FILTER_PART: u32 = u32::MAX - 1;
-pub(super) const KEYS_PART: u32 = u32::MAX - 2;
-const HEADER_PART: u32 = u32::MAX - 3;
+pub(super) const INDEX_PART_ID: u32 = u32::MAX;
+pub(super) const FILTER_PART_ID: u32 = u32::MAX - 1;
+pub(super) const KEYS_PART_ID: u32 = u32::MAX - 2;
+const HEADER_PART_ID: u32 = u32::MAX - 3;
 /// Offsets of the checksums in the header.
 const CRC_AT: usize = 12;
 pub(super) const INDEX_CRC_AT: usize = 112;
@@ -94,13 +94,13 @@ pub(super) fn block_crc(identity: u64, block: &Summed<'_>) -> u32 {
 }
 
 /// 2^64 divided by the golden ratio, odd.
-const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+const SEED_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// An odd number that makes the seeds of adjacent parts differ.
-const PART_MIX: u32 = 0x85EB_CA6B;
+const PART_MULTIPLIER: u32 = 0x85EB_CA6B;
 
 #[inline]
 fn seed(identity: u64, part: u32) -> u32 {
-    (identity.wrapping_mul(MIX) >> 32) as u32 ^ part.wrapping_mul(PART_MIX)
+    (identity.wrapping_mul(SEED_MULTIPLIER) >> 32) as u32 ^ part.wrapping_mul(PART_MULTIPLIER)
 }
 
 /// Returns the seed of the checks of items in blocks of this shape.
@@ -112,12 +112,12 @@ pub(super) fn item_seed(identity: u64, shape: Shape) -> u32 {
 /// Returns the seed of the check of a filter line.
 #[inline]
 pub(super) fn line_seed(identity: u64, line: usize) -> u32 {
-    seed(identity, FILTER_PART.wrapping_sub(line as u32))
+    seed(identity, FILTER_PART_ID.wrapping_sub(line as u32))
 }
 
-/// Returns `at`, rounded up to a multiple of [`ALIGN`].
+/// Returns `at`, rounded up to a multiple of [`PART_ALIGN_BYTES`].
 pub(super) fn aligned(at: usize) -> usize {
-    at.next_multiple_of(ALIGN)
+    at.next_multiple_of(PART_ALIGN_BYTES)
 }
 
 /// The data that a get needs in addition to the table's bytes: about 100 bytes, which the engine
@@ -157,9 +157,9 @@ impl TableMeta {
     /// [`Error::OlderFormat`] for a version that is not supported.
     pub fn open(bytes: &[u8], identity: u64) -> Result<Self> {
         let meta = Self::read(bytes, identity)?;
-        meta.check_part(bytes, "index", INDEX_PART)?;
-        meta.check_part(bytes, "filter", FILTER_PART)?;
-        meta.check_part(bytes, "least and greatest key", KEYS_PART)?;
+        meta.check_part(bytes, "index", INDEX_PART_ID)?;
+        meta.check_part(bytes, "filter", FILTER_PART_ID)?;
+        meta.check_part(bytes, "least and greatest key", KEYS_PART_ID)?;
         Ok(meta)
     }
 
@@ -264,8 +264,10 @@ impl TableMeta {
     /// Returns where the index, the filter or the keys are.
     pub(super) fn part(&self, part: u32) -> std::ops::Range<usize> {
         match part {
-            INDEX_PART => self.index_at as usize..self.index_at as usize + self.index_len(),
-            FILTER_PART => self.filter_at as usize..self.filter_at as usize + self.filter_lines as usize * LINE,
+            INDEX_PART_ID => self.index_at as usize..self.index_at as usize + self.index_len(),
+            FILTER_PART_ID => {
+                self.filter_at as usize..self.filter_at as usize + self.filter_lines as usize * LINE_BYTES
+            }
             _ => self.keys_at as usize..self.keys_at as usize + (self.least_len + self.greatest_len) as usize,
         }
     }
@@ -273,8 +275,8 @@ impl TableMeta {
     /// Verifies the checksum of the index, the filter or the keys.
     pub(super) fn check_part(&self, bytes: &[u8], name: &str, part: u32) -> Result<()> {
         let at = match part {
-            INDEX_PART => INDEX_CRC_AT,
-            FILTER_PART => FILTER_CRC_AT,
+            INDEX_PART_ID => INDEX_CRC_AT,
+            FILTER_PART_ID => FILTER_CRC_AT,
             _ => KEYS_CRC_AT,
         };
         let range = self.part(part);
@@ -301,7 +303,11 @@ impl TableMeta {
     /// Returns the bytes of the tops.
     #[inline]
     pub(super) fn tops_len(&self) -> usize {
-        if self.blocks as usize > FAN { (self.blocks as usize).div_ceil(FAN) * 8 } else { 0 }
+        if self.blocks as usize > HEADS_PER_TOP_COUNT {
+            (self.blocks as usize).div_ceil(HEADS_PER_TOP_COUNT) * 8
+        } else {
+            0
+        }
     }
 
     /// Returns where the descriptions of the blocks begin; in a uniform table, their checksums.
@@ -337,8 +343,8 @@ impl TableMeta {
         let (blocks, stride) = (u64::from(self.blocks), self.uniform.stride() as u64);
         let ends = |at: u32, len: u64, next: u32| u64::from(at) + len <= u64::from(next);
         let described = self.described() as u64;
-        let index_len =
-            blocks * (12 + described) + if blocks > FAN as u64 { blocks.div_ceil(FAN as u64) * 8 } else { 0 };
+        let index_len = blocks * (12 + described)
+            + if blocks > HEADS_PER_TOP_COUNT as u64 { blocks.div_ceil(HEADS_PER_TOP_COUNT as u64) * 8 } else { 0 };
         let keys_len = u64::from(self.least_len) + u64::from(self.greatest_len);
         let block_len = u64::from(self.block_len);
         (1..=u64::from(self.items)).contains(&blocks)
@@ -348,7 +354,7 @@ impl TableMeta {
             && self.data_at as usize >= HEADER_BYTES
             && ends(self.data_at, u64::from(self.data_len), self.index_at)
             && ends(self.index_at, index_len, self.filter_at)
-            && ends(self.filter_at, u64::from(self.filter_lines) * LINE as u64, self.keys_at)
+            && ends(self.filter_at, u64::from(self.filter_lines) * LINE_BYTES as u64, self.keys_at)
             && ends(self.keys_at, keys_len, self.len)
             && u64::from(self.plain_len) <= u64::from(self.data_len) + blocks * PLAIN_MAX as u64
             && if stride == 0 {
@@ -434,5 +440,5 @@ impl TableMeta {
 
 fn header_crc(identity: u64, header: &[u8; HEADER_BYTES]) -> u32 {
     let (before, behind) = (&header[..CRC_AT], &header[CRC_AT + 4..]);
-    crc32c(&[&identity.to_le_bytes(), &HEADER_PART.to_le_bytes(), before, behind])
+    crc32c(&[&identity.to_le_bytes(), &HEADER_PART_ID.to_le_bytes(), before, behind])
 }

@@ -13,7 +13,7 @@ use std::cell::OnceCell;
 /// they are.
 pub(super) const PLAIN_MAX: usize = 64 << 10;
 /// Minimum saving: one byte in this many.
-const WORTH: usize = 8;
+const SAVING_DIVISOR: usize = 8;
 
 /// Compresses blocks, one after the other.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Packer {
             self.out.resize(most, 0);
         }
         let len = lz4_flex::block::compress_into(plain, &mut self.out).ok()?;
-        if len > plain.len() - plain.len().div_ceil(WORTH) { None } else { self.out.get(..len) }
+        if len > plain.len() - plain.len().div_ceil(SAVING_DIVISOR) { None } else { self.out.get(..len) }
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_shrinks_by_an_eighth_comes_back_and_others_are_left() {
+    fn only_blocks_that_shrink_by_an_eighth_are_compressed() {
         let mut packer = Packer::default();
         for (random, worth) in [(0, true), (500, true), (850, true), (900, false), (1000, false)] {
             let mut x = 1u64;

@@ -6,9 +6,9 @@ use lodestore_contract::Result;
 use lodestore_media::{prefetch_bytes, u32_at};
 
 use super::block::{Shape, View};
-use super::filter::{self, LINE};
-use super::head::{FAN, head_in, head_of, not_above};
-use super::layout::{FILTER_PART, KEYS_PART, Summed, TableMeta, block_crc, item_seed, line_seed};
+use super::filter::{self, LINE_BYTES};
+use super::head::{HEADS_PER_TOP_COUNT, head_in, head_of, not_above};
+use super::layout::{FILTER_PART_ID, KEYS_PART_ID, Summed, TableMeta, block_crc, item_seed, line_seed};
 use super::pack::{PLAIN_MAX, Slot, unpack};
 use super::{Item, Reads};
 
@@ -61,7 +61,7 @@ impl Block {
             return self.range();
         }
         let middle = (self.start as usize + self.guess as usize * self.shape.stride()).min(self.end as usize);
-        middle.saturating_sub(LINE).max(self.start as usize)..(middle + LINE).min(self.end as usize)
+        middle.saturating_sub(LINE_BYTES).max(self.start as usize)..(middle + LINE_BYTES).min(self.end as usize)
     }
 }
 
@@ -76,7 +76,7 @@ impl<'m, 'b> Table<'m, 'b> {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`].
     pub fn keys(&self) -> Result<(&'b [u8], &'b [u8])> {
-        let range = self.meta.part(KEYS_PART);
+        let range = self.meta.part(KEYS_PART_ID);
         let keys = self.bytes.get(range.clone());
         keys.and_then(|keys| keys.split_at_checked(self.meta.least_len as usize))
             .ok_or_else(|| self.meta.corrupt("its keys", range.start, "they are cut off"))
@@ -109,8 +109,8 @@ impl<'m, 'b> Table<'m, 'b> {
             return true;
         }
         let number = filter::line_of(hash, meta.filter_lines);
-        let from = meta.filter_at as usize + number * LINE;
-        let line = self.bytes.get(from..from + LINE).and_then(|line| line.first_chunk::<LINE>());
+        let from = meta.filter_at as usize + number * LINE_BYTES;
+        let line = self.bytes.get(from..from + LINE_BYTES).and_then(|line| line.first_chunk::<LINE_BYTES>());
         line.is_none_or(|line| {
             filter::test(line, hash, meta.probes)
                 || reads == Reads::Verified && !filter::is_whole(line, line_seed(meta.identity, number))
@@ -119,7 +119,7 @@ impl<'m, 'b> Table<'m, 'b> {
 
     /// Returns whether every filter line has the right check for its bits.
     pub(super) fn has_whole_filter(&self) -> bool {
-        let lines = self.bytes.get(self.meta.part(FILTER_PART)).unwrap_or_default().as_chunks::<LINE>().0;
+        let lines = self.bytes.get(self.meta.part(FILTER_PART_ID)).unwrap_or_default().as_chunks::<LINE_BYTES>().0;
         lines.iter().enumerate().all(|(number, line)| filter::is_whole(line, line_seed(self.meta.identity, number)))
     }
 
@@ -129,11 +129,11 @@ impl<'m, 'b> Table<'m, 'b> {
     pub fn filter_range(&self, hash: u64) -> Range<usize> {
         let meta = self.meta;
         if meta.filter_lines == 0 {
-            let none = meta.part(FILTER_PART).start;
+            let none = meta.part(FILTER_PART_ID).start;
             return none..none;
         }
-        let from = meta.filter_at as usize + filter::line_of(hash, meta.filter_lines) * LINE;
-        from..from + LINE
+        let from = meta.filter_at as usize + filter::line_of(hash, meta.filter_lines) * LINE_BYTES;
+        from..from + LINE_BYTES
     }
 
     /// Returns the bytes that [`locate`](Self::locate) reads first: in most tables all that it
@@ -147,7 +147,7 @@ impl<'m, 'b> Table<'m, 'b> {
             Some((from, to)) => at + 8 * from..at + 8 * to,
             None => {
                 let tops = at + 8 * meta.blocks as usize;
-                tops..tops + meta.tops_len().min(8 * FAN)
+                tops..tops + meta.tops_len().min(8 * HEADS_PER_TOP_COUNT)
             }
         }
     }
@@ -191,13 +191,13 @@ impl<'m, 'b> Table<'m, 'b> {
         if let Some((from, to)) = self.meta.line.window(head, blocks) {
             return from + not_above(heads.get(8 * from..8 * to).unwrap_or_default(), head);
         }
-        if blocks <= FAN {
+        if blocks <= HEADS_PER_TOP_COUNT {
             return not_above(heads, head);
         }
         let tops_at = self.meta.index_at as usize + 8 * blocks;
         let tops = self.bytes.get(tops_at..tops_at + self.meta.tops_len()).unwrap_or_default();
-        let from = not_above(tops, head).saturating_sub(1) * FAN;
-        from + not_above(heads.get(8 * from..8 * blocks.min(from + FAN)).unwrap_or_default(), head)
+        let from = not_above(tops, head).saturating_sub(1) * HEADS_PER_TOP_COUNT;
+        from + not_above(heads.get(8 * from..8 * blocks.min(from + HEADS_PER_TOP_COUNT)).unwrap_or_default(), head)
     }
 
     /// [`locate`](Self::locate) if block `last`, and perhaps others before it, have the head of the

@@ -2,8 +2,8 @@
 
 use lodestore_contract::{Error, Result};
 
-use super::head::{FAN, head_in, head_of};
-use super::layout::{FILTER_PART, INDEX_PART, KEYS_PART, TableMeta, item_seed};
+use super::head::{HEADS_PER_TOP_COUNT, head_in, head_of};
+use super::layout::{FILTER_PART_ID, INDEX_PART_ID, KEYS_PART_ID, TableMeta, item_seed};
 use super::read::{Block, Table};
 use super::{ItemKind, Reads, hash};
 
@@ -34,7 +34,8 @@ pub fn verify(bytes: &[u8], identity: u64, each: &mut dyn FnMut(Finding)) -> Ver
             return verified;
         }
     };
-    for (name, part) in [("index", INDEX_PART), ("filter", FILTER_PART), ("least and greatest key", KEYS_PART)] {
+    for (name, part) in [("index", INDEX_PART_ID), ("filter", FILTER_PART_ID), ("least and greatest key", KEYS_PART_ID)]
+    {
         if let Err(finding) = meta.check_part(bytes, name, part) {
             each(finding);
         }
@@ -95,7 +96,8 @@ impl Check<'_, '_, '_> {
         let meta = self.table.meta;
         let at = meta.index_at as usize + 8 * meta.blocks as usize;
         let tops = self.table.bytes.get(at..at + meta.tops_len()).unwrap_or_default();
-        let wrong = (0..tops.len() / 8).find(|top| head_in(tops, *top) != head_in(self.heads(), top * FAN));
+        let wrong =
+            (0..tops.len() / 8).find(|top| head_in(tops, *top) != head_in(self.heads(), top * HEADS_PER_TOP_COUNT));
         if let Some(top) = wrong {
             self.find(&format!("top {top}"), at + 8 * top, "it is not the head that it stands for");
         }

@@ -20,8 +20,6 @@
 //!    memtables are rebuilt by the replay of their logs. A crash between value and entry, or a
 //!    write that failed there, may leave a record uncounted until its segment is collected.
 
-pub(crate) mod append;
-pub(crate) mod collect;
 pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod segment;
@@ -34,19 +32,23 @@ use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Pool, crc32c};
 
-use crate::entry::{Entry, POINTER, Payload};
+use crate::entry::{Entry, POINTER_BYTES, Payload};
+use crate::locks::lock;
 use crate::manifest::ValueChange;
 use crate::table::Reads;
-use record::{Pointer, place_of};
+use record::{Pointer, name_of};
 use segment::ValueSegment;
 
 /// Number of writer tails; more threads share them. The tail after the last one belongs to the
 /// collector.
-pub(crate) const TAILS: usize = 64;
+pub(crate) const WRITER_TAIL_COUNT: usize = 64;
 /// A record larger than this share of a segment has its own segment.
-pub(crate) const OWN_PART: u64 = 4;
+pub(crate) const OWN_SEGMENT_DIVISOR: u64 = 4;
 /// Approximate DRAM of a segment.
-const SEGMENT_DRAM: u64 = size_of::<ValueSegment>() as u64 + 24;
+const SEGMENT_DRAM_BYTES: u64 = size_of::<ValueSegment>() as u64 + 24;
+
+/// How far pointers in the logs reach into each segment of the value log.
+pub(crate) type PointerEnds = BTreeMap<u32, u64>;
 
 /// Bytes of records that nothing names any more, by segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub(crate) struct Dead(BTreeMap<u32, u64>);
 
 impl Dead {
     /// Counts the record that a pointer to the value of this key names.
-    pub(crate) fn add(&mut self, key: &[u8], pointer: &[u8; POINTER]) {
+    pub(crate) fn add(&mut self, key: &[u8], pointer: &[u8; POINTER_BYTES]) {
         let pointer = Pointer::decode(pointer);
         *self.0.entry(pointer.id).or_default() += pointer.record_len(key.len());
     }
@@ -81,14 +83,14 @@ impl Dead {
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Tail(Mutex<Option<Arc<ValueSegment>>>);
+pub(crate) struct Tail(pub(crate) Mutex<Option<Arc<ValueSegment>>>);
 
 /// The segments of an open store, and their tails. See the module.
 pub(crate) struct ValueLog {
     pool: Arc<Pool>,
     /// By id, ascending.
     segments: ArcSwap<Vec<Arc<ValueSegment>>>,
-    tails: Box<[Tail]>,
+    pub(crate) tails: Box<[Tail]>,
     used: AtomicBool,
     pub(crate) collected: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
@@ -100,7 +102,7 @@ impl ValueLog {
             pool: Arc::clone(pool),
             used: AtomicBool::new(!segments.is_empty()),
             segments: ArcSwap::from_pointee(segments),
-            tails: (0..=TAILS).map(|_| Tail::default()).collect(),
+            tails: (0..=WRITER_TAIL_COUNT).map(|_| Tail::default()).collect(),
             collected: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
         })
@@ -124,7 +126,7 @@ impl ValueLog {
     }
 
     /// Adds a new segment, before any pointer to it exists.
-    fn add(&self, segment: &Arc<ValueSegment>) {
+    pub(crate) fn add(&self, segment: &Arc<ValueSegment>) {
         self.used.store(true, Ordering::Relaxed);
         self.segments.rcu(|segments| {
             let at = segments.partition_point(|other| other.id < segment.id);
@@ -135,7 +137,7 @@ impl ValueLog {
     }
 
     /// Frees a retired segment that no reader can use any more.
-    fn forget(&self, id: u32) {
+    fn free_segment(&self, id: u32) {
         let Some(segment) = self.find(id) else { return };
         self.segments.rcu(|segments| {
             let mut segments = Vec::clone(segments);
@@ -151,9 +153,9 @@ impl ValueLog {
     /// # Errors
     /// [`Error::Corrupt`] if the pointer leads nowhere, or, except with `Reads::Trusted`, to other
     /// bytes.
-    pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER], reads: Reads) -> Result<&[u8]> {
+    pub(crate) fn read(&self, key: &[u8], pointer: &[u8; POINTER_BYTES], reads: Reads) -> Result<&[u8]> {
         let pointer = Pointer::decode(pointer);
-        let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", place_of(pointer.id), pointer.offset()), what);
+        let wrong = |what: &str| Error::corrupt(format!("{}, byte {}", name_of(pointer.id), pointer.offset()), what);
         let (at, bytes) = {
             let segments = self.segments.load();
             let index = segments.binary_search_by_key(&pointer.id, |segment| segment.id);
@@ -185,20 +187,24 @@ impl ValueLog {
     /// Returns the changes of segments that the manifest does not know to be sealed. If the
     /// manifest has them, and all writes of a flush have ended, no pointer in a table leads beyond
     /// a length that it knows.
-    pub(crate) fn news(&self) -> Vec<ValueChange> {
-        let news = |segment: &Arc<ValueSegment>| {
+    pub(crate) fn unsealed_changes(&self) -> Vec<ValueChange> {
+        let unsealed_changes = |segment: &Arc<ValueSegment>| {
             let sealed = segment.sealed.load(Ordering::Acquire);
             ValueChange { id: segment.id.into(), dead: 0, written: segment.written(), sealed }
         };
         let segments = self.segments.load();
-        segments.iter().filter(|segment| !segment.settled.load(Ordering::Acquire)).map(news).collect()
+        segments
+            .iter()
+            .filter(|segment| !segment.is_end_recorded.load(Ordering::Acquire))
+            .map(unsealed_changes)
+            .collect()
     }
 
     /// Records that the manifest has these changes.
-    pub(crate) fn told(&self, changes: &[ValueChange]) {
+    pub(crate) fn mark_recorded(&self, changes: &[ValueChange]) {
         for change in changes.iter().filter(|change| change.sealed) {
             if let Some(segment) = u32::try_from(change.id).ok().and_then(|id| self.find(id)) {
-                segment.settled.store(true, Ordering::Release);
+                segment.is_end_recorded.store(true, Ordering::Release);
             }
         }
     }
@@ -206,9 +212,9 @@ impl ValueLog {
     /// Seals the segments that writers are filling, so that they can be collected; `all` includes
     /// the collector's.
     pub(crate) fn seal_tails(&self, all: bool) {
-        let count = if all { TAILS + 1 } else { TAILS };
+        let count = if all { WRITER_TAIL_COUNT + 1 } else { WRITER_TAIL_COUNT };
         for tail in &self.tails[..count] {
-            if let Some(segment) = crate::inner::lock(&tail.0).take() {
+            if let Some(segment) = lock(&tail.0).take() {
                 segment.sealed.store(true, Ordering::Release);
             }
         }
@@ -222,14 +228,14 @@ impl ValueLog {
         };
         let segments = self.segments.load();
         let kept = segments.iter().find(keeps)?;
-        Some(Error::corrupt(place_of(kept.id), "it is damaged, and kept with what is garbage in it"))
+        Some(Error::corrupt(name_of(kept.id), "it is damaged, and kept with what is garbage in it"))
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
-        self.segments.load().len() as u64 * SEGMENT_DRAM
+        self.segments.load().len() as u64 * SEGMENT_DRAM_BYTES
     }
 
     pub(crate) const fn fixed_dram_bytes() -> u64 {
-        (size_of::<Self>() + (TAILS + 1) * size_of::<Tail>()) as u64
+        (size_of::<Self>() + (WRITER_TAIL_COUNT + 1) * size_of::<Tail>()) as u64
     }
 }

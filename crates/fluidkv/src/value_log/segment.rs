@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use lodestore_media::{NvPtr, Pool};
 
 use super::ValueLog;
-use super::record::{Records, SEGMENT_HEADER};
-use crate::inner::lock;
+use super::record::{Records, SEGMENT_HEADER_BYTES};
+use crate::locks::lock;
 use crate::manifest::ValueUse;
 
 /// A segment: see the module.
@@ -31,7 +31,7 @@ pub(crate) struct ValueSegment {
     /// Whether it is complete; set after the last change of `written`.
     pub(crate) sealed: AtomicBool,
     /// Whether the manifest knows that it is sealed, and where it ends.
-    pub(crate) settled: AtomicBool,
+    pub(crate) is_end_recorded: AtomicBool,
     /// Whether some of its records cannot be found: it is never collected.
     pub(crate) damaged: AtomicBool,
     /// Whether the manifest no longer names it.
@@ -44,10 +44,10 @@ impl ValueSegment {
             id,
             at: used.at,
             bytes: used.bytes,
-            written: AtomicU64::new(used.written.max(SEGMENT_HEADER)),
+            written: AtomicU64::new(used.written.max(SEGMENT_HEADER_BYTES)),
             dead: AtomicU64::new(used.dead),
             sealed: AtomicBool::new(used.sealed),
-            settled: AtomicBool::new(used.sealed),
+            is_end_recorded: AtomicBool::new(used.sealed),
             damaged: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
@@ -70,13 +70,13 @@ impl ValueSegment {
     /// only if it exceeds any rest that a writer leaves: the segment was then ended early.
     pub(crate) fn garbage(&self) -> u64 {
         let rest = self.bytes.saturating_sub(self.written());
-        let short = if rest > self.bytes / super::OWN_PART { rest } else { 0 };
+        let short = if rest > self.bytes / super::OWN_SEGMENT_DIVISOR { rest } else { 0 };
         self.dead.load(Ordering::Relaxed) + short
     }
 
     /// Returns whether it has no live value.
     pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed) + SEGMENT_HEADER >= self.written()
+        self.dead.load(Ordering::Relaxed) + SEGMENT_HEADER_BYTES >= self.written()
     }
 
     /// Returns whether it may be collected.
@@ -113,7 +113,7 @@ impl Drop for Hold {
         // snapshot.
         let mut next = lock(&self.next).take();
         while let Some((ids, hold)) = next {
-            ids.into_iter().for_each(|id| self.log.forget(id));
+            ids.into_iter().for_each(|id| self.log.free_segment(id));
             next = Arc::into_inner(hold).and_then(|hold| lock(&hold.next).take());
         }
     }

@@ -118,7 +118,7 @@ fn budgets_hold_where_each_write_waits_for_a_sync() {
 }
 
 #[test]
-fn what_snapshots_hold_counts() {
+fn memory_held_by_snapshots_counts() {
     for budget in [MIB, 4 * MIB] {
         let scratch = Scratch::new();
         let store = FluidKv::create(&scratch.store(), &options(budget, Durability::Process)).expect("a store");
@@ -150,7 +150,7 @@ fn what_snapshots_hold_counts() {
 }
 
 #[test]
-fn where_tables_use_up_the_budget_puts_are_refused_until_keys_are_deleted() {
+fn puts_are_refused_while_tables_use_up_the_budget() {
     let scratch = Scratch::new();
     let options = FluidOptions { table_bytes: 16 << 10, ..options(MIB, Durability::Process) };
     let store = FluidKv::create(&scratch.store(), &options).expect("a store");
@@ -171,7 +171,7 @@ fn where_tables_use_up_the_budget_puts_are_refused_until_keys_are_deleted() {
 }
 
 #[test]
-fn a_batch_that_the_budget_has_no_room_for_is_refused_whole() {
+fn a_batch_that_exceeds_the_budget_is_refused_whole() {
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &options(MIB, Durability::Process)).expect("a store");
     let mut batch = Batch::default();
@@ -182,7 +182,7 @@ fn a_batch_that_the_budget_has_no_room_for_is_refused_whole() {
 }
 
 #[test]
-fn a_budget_in_which_a_store_could_take_no_writes_is_refused_with_the_least_one() {
+fn a_budget_too_small_for_writes_is_refused_with_the_minimum() {
     let scratch = Scratch::new();
     let mut options = options(MIB, Durability::Process);
     (options.pool.capacity, options.pool.chunk_bytes) = (2 << 30, 128);

@@ -46,7 +46,7 @@ fn number(value: Option<&[u8]>) -> u64 {
 }
 
 #[test]
-fn writers_who_wait_for_a_file_share_their_syncs() {
+fn writers_to_a_file_share_their_syncs() {
     const THREADS: u64 = 8;
     let scratch = file();
     let store = create(&scratch, Durability::Power);
@@ -69,7 +69,7 @@ fn writers_who_wait_for_a_file_share_their_syncs() {
 }
 
 #[test]
-fn writes_that_read_first_see_what_waits_for_its_sync() {
+fn writes_that_read_first_see_writes_that_wait_for_a_sync() {
     let scratch = file();
     let store = create(&scratch, Durability::Power);
     std::thread::scope(|scope| {
@@ -125,7 +125,7 @@ fn pairs(snapshot: &dyn Snapshot, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>
 /// Batches set all keys to one value: a snapshot shows them equal, twice the same, and no older
 /// than earlier reads.
 #[test]
-fn a_snapshot_shows_what_is_durable_and_stays_as_it_is() {
+fn a_snapshot_shows_durable_writes_and_does_not_change() {
     for durability in [Durability::Power, interval(5)] {
         let scratch = file();
         let store = create(&scratch, durability);
@@ -165,7 +165,7 @@ fn a_snapshot_shows_what_is_durable_and_stays_as_it_is() {
 }
 
 #[test]
-fn an_interval_is_kept_without_being_asked_and_a_sync_does_it_at_once() {
+fn an_interval_is_synced_on_time_and_a_sync_call_at_once() {
     let scratch = file();
     let store = create(&scratch, interval(20));
     store.put(b"a", b"1").expect("put");
@@ -201,7 +201,7 @@ fn an_interval_is_kept_without_being_asked_and_a_sync_does_it_at_once() {
 }
 
 #[test]
-fn an_interval_is_refused_where_power_is_and_served_as_power_where_lines_are_flushed() {
+fn an_interval_is_refused_like_power_and_acts_as_power_if_lines_are_flushed() {
     let scratch = Scratch::new();
     if lodestore_media::probe(std::path::Path::new("/dev/shm")).is_ok_and(|found| found.file_system == "tmpfs") {
         let refused = FluidKv::create(&scratch.store(), &options(interval(10))).err();

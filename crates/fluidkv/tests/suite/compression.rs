@@ -84,7 +84,7 @@ fn assert_all(store: &FluidKv, version: impl Fn(u64) -> Option<u64>) {
 }
 
 #[test]
-fn what_compactions_write_is_compressed_and_what_flushes_write_is_not() {
+fn compactions_compress_and_flushes_do_not() {
     let scratch = Scratch::new();
     let lazy = FluidOptions { runs_max: 64, buffer_percent: 1000, range_bytes: 16 << 20, ..options(Compression::Lz4) };
     let store = FluidKv::create(&scratch.store(), &lazy).expect("create");
@@ -102,7 +102,7 @@ fn what_compactions_write_is_compressed_and_what_flushes_write_is_not() {
 
 /// The keys overlap nothing, so nothing forces a compaction to rewrite them.
 #[test]
-fn keys_that_ascend_are_compressed_too_and_each_is_rewritten_once() {
+fn ascending_keys_are_compressed_and_each_is_rewritten_once() {
     let ascending = |compression| {
         let scratch = Scratch::new();
         let store = FluidKv::create(&scratch.store(), &options(compression)).expect("create");
@@ -123,7 +123,7 @@ fn keys_that_ascend_are_compressed_too_and_each_is_rewritten_once() {
 }
 
 #[test]
-fn tables_of_both_kinds_stand_side_by_side_when_the_option_changes() {
+fn tables_of_both_kinds_coexist_when_the_option_changes() {
     let scratch = Scratch::new();
     let mut store = FluidKv::create(&scratch.store(), &options(Compression::None)).expect("create");
     for _ in 0..4 {
@@ -204,7 +204,7 @@ fn compressed_blocks(bytes: &[u8]) -> Vec<u64> {
 }
 
 #[test]
-fn a_damaged_compressed_block_is_told_by_every_reader_and_costs_its_own_keys_alone() {
+fn a_damaged_compressed_block_is_reported_by_every_reader_and_affects_only_its_keys() {
     let scratch = Scratch::new();
     let reading = |verify_reads| FluidOptions { verify_reads, ..options(Compression::Lz4) };
     let store = FluidKv::create(&scratch.store(), &options(Compression::Lz4)).expect("create");

@@ -59,7 +59,7 @@ fn small_flushes_of_ascending_keys_leave_few_tables() {
 }
 
 #[test]
-fn what_deletes_have_left_of_many_ranges_comes_to_few_tables() {
+fn ranges_emptied_by_deletes_are_merged_into_few_tables() {
     let scratch = Scratch::new();
     let options = FluidOptions { range_bytes: 256 << 10, ..options(256 << 10) };
     let store = FluidKv::create(&scratch.store(), &options).expect("created");

@@ -61,7 +61,7 @@ fn a_damaged_entry_is_not_flushed_and_a_restart_refuses_it() {
 
 /// Regression: writers received an error that the store was full.
 #[test]
-fn a_flush_that_meets_damage_is_told_as_damage() {
+fn a_flush_that_meets_damage_reports_corruption() {
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &options()).expect("create");
     store.put(KEY, VALUE).expect("put");
@@ -75,7 +75,7 @@ fn a_flush_that_meets_damage_is_told_as_damage() {
 
 /// Regression: the error only said that the entry of another key was damaged.
 #[test]
-fn writes_that_wait_for_a_damaged_memtable_are_told_why_and_what_to_do() {
+fn writes_that_wait_for_a_damaged_memtable_get_the_cause_and_advice() {
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &options()).expect("create");
     store.put(KEY, VALUE).expect("put");
@@ -147,7 +147,7 @@ fn opened(scratch: &Scratch, salvage: bool, durability: Durability) -> lodestore
 /// Regression: the page has both copies of the header, and the store opened without the segment's
 /// records and without a report.
 #[test]
-fn the_lost_first_page_of_a_logs_last_segment_is_told() {
+fn the_lost_first_page_of_a_logs_last_segment_is_reported() {
     for durability in [Durability::Process, Durability::Power] {
         let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
         let keys = with_last_segment_hurt(&scratch, 4096, durability);
@@ -184,7 +184,7 @@ fn with_a_last_record(scratch: &Scratch, durability: Durability) -> u64 {
 
 /// Regression: such a record was taken for a truncated one, and was lost without a report.
 #[test]
-fn a_last_record_with_several_wrong_bits_is_told() {
+fn a_last_record_with_several_wrong_bits_is_reported() {
     // In its header: its key's length and its sequence number; then its checksum and a byte of its
     // value.
     for flips in [&[(-8, 0), (-4, 1)][..], &[(-8, 1), (-7, 2), (-1, 3)], &[(-16, 0), (14, 5)]] {
@@ -220,7 +220,7 @@ fn a_last_record_with_one_wrong_bit_is_refused_and_not_repaired() {
 /// Both copies of the header are lost with the page, and the spare is only stored with the second
 /// record.
 #[test]
-fn the_lost_first_page_of_a_log_of_one_record_is_told() {
+fn the_lost_first_page_of_a_log_of_one_record_is_reported() {
     for durability in [Durability::Process, Durability::Power] {
         let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
         let mut options = options();

@@ -143,7 +143,7 @@ fn a_closed_store_whose_mark_is_damaged_opens_and_says_so_if_no_copy_is_whole() 
 
 /// The mark of the earlier close is another manifest's.
 #[test]
-fn a_store_that_is_written_to_and_killed_after_a_close_is_not_taken_as_damaged() {
+fn a_store_that_is_written_to_and_killed_after_a_close_is_not_reported_as_damaged() {
     let scratch = Scratch::new();
     filled(&scratch).close().expect("close");
     for round in 1..4 {

@@ -52,7 +52,7 @@ fn damaged(scratch: &Scratch) -> (FluidKv, Arc<AtomicU64>) {
 
 /// Regression: the error came before pairs that had been found before it.
 #[test]
-fn a_scan_shows_what_stands_before_damage_then_the_damage_and_then_nothing() {
+fn a_scan_shows_the_pairs_before_damage_then_the_damage_then_nothing() {
     for direction in [Direction::Forward, Direction::Backward] {
         let scratch = Scratch::new();
         let (store, told) = damaged(&scratch);
@@ -120,7 +120,7 @@ fn a_walk_over_all_leaves_out_the_keys_of_a_damaged_block_and_no_others() {
 
 /// A damaged block of a run hides older versions of its keys: they must not be shown instead.
 #[test]
-fn a_walk_over_all_shows_no_older_version_of_what_is_damaged() {
+fn a_walk_over_all_shows_no_older_version_of_damaged_keys() {
     let scratch = Scratch::new();
     let (store, _) = damaged(&scratch);
     // Writes all keys again into a run, without reads of the damaged data.
@@ -140,7 +140,7 @@ fn a_walk_over_all_shows_no_older_version_of_what_is_damaged() {
 }
 
 #[test]
-fn every_read_of_damage_says_so_and_tells_of_it() {
+fn every_read_of_damage_fails_and_reports_it() {
     let scratch = Scratch::new();
     let (store, told) = damaged(&scratch);
     let snapshot = store.snapshot().expect("snapshot");

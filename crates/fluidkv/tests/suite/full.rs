@@ -97,7 +97,7 @@ fn half_written_without_room(workers: usize) -> Option<(HalfWritten, Vec<NvPtr>)
 }
 
 #[test]
-fn a_flush_that_finds_no_room_half_way_gives_back_what_it_wrote_and_succeeds_later() {
+fn a_flush_that_runs_out_of_space_frees_its_output_and_succeeds_later() {
     for workers in [0, 2] {
         let ((_scratch, pool, store), mut taken) =
             (0..20).find_map(|_| half_written_without_room(workers)).expect("what is in a memtable");
@@ -156,7 +156,7 @@ fn delete_all(store: &FluidKv, keys: std::ops::Range<u64>, threads: u64) {
 /// Threads that delete faster than the flush: with all of the reserve in use, no flush would find
 /// space, and their logs would never be freed.
 #[test]
-fn deletes_by_several_threads_make_room_in_a_full_store() {
+fn deletes_by_several_threads_free_space_in_a_full_store() {
     // With the last row, logs are so short that their free space is in pieces shorter than a table.
     for (capacity, value, threads, workers) in [(8, 8, 4, 1), (16, 300, 8, 2), (4, 8, 4, 0), (8, 64, 8, 2)] {
         let scratch = Scratch::new();
@@ -244,7 +244,7 @@ fn opened_without_room(scratch: &Scratch, options: &FluidOptions) -> (Arc<Pool>,
 /// Regression: each open wrote a new manifest before it freed the old one. Without space for two it
 /// failed, and the store was lost.
 #[test]
-fn a_store_without_any_room_opens_again_and_again() {
+fn a_store_without_free_space_opens_repeatedly() {
     let ((scratch, pool, store), _) = half_written_without_room(0).expect("no workers");
     store.close().expect("closed");
     drop((store, pool));
@@ -287,7 +287,7 @@ fn a_store_without_any_room_opens_again_and_again() {
 
 /// Regression: the call reported success.
 #[test]
-fn a_settle_whose_compactions_find_no_room_says_so_and_succeeds_later() {
+fn a_settle_that_runs_out_of_space_says_so_and_succeeds_later() {
     let (scratch, pool, store) = half_written(0).expect("no workers");
     // Creates runs without a compaction of them.
     store.close().expect("closed");
@@ -392,7 +392,7 @@ fn full_of_expiring(store: &FluidKv, seconds: u64) -> Option<u64> {
 /// full. With background threads, one range received all puts. This range was split only if one
 /// more range fitted, but used that space itself.
 #[test]
-fn a_store_full_of_what_has_expired_takes_as_much_again() {
+fn a_store_full_of_expired_pairs_accepts_as_many_again() {
     for workers in [0, 2] {
         // A slow machine needs longer to fill it.
         let full = [3, 12, 48, 200].into_iter().find_map(|seconds| {
@@ -418,7 +418,7 @@ fn a_store_full_of_what_has_expired_takes_as_much_again() {
 /// segment, and tables were as short as these. The manifest names the keys of more tables, so less
 /// space increased the required free space.
 #[test]
-fn a_full_store_of_long_keys_takes_deletes() {
+fn a_full_store_of_long_keys_accepts_deletes() {
     let long = |index: u64| match index % 16 {
         7 => [key(index), vec![b'k'; 12_000]].concat(),
         _ => key(index),

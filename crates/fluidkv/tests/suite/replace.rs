@@ -34,7 +34,7 @@ fn in_millis(millis: u64) -> Expiry {
 }
 
 #[test]
-fn what_is_still_there_is_replaced_in_every_stage_and_nothing_else_is() {
+fn only_unchanged_values_are_replaced_in_every_stage() {
     for (scratch, durability) in media() {
         // Some values are in the value log.
         let (mut store, options) = create(&scratch, durability, FluidOptions { value_threshold: 64, ..tiny(0) });
@@ -107,7 +107,7 @@ fn many_keys_are_replaced_with_few_syncs() {
 }
 
 #[test]
-fn a_snapshot_shows_what_was_there_before_a_replacement() {
+fn a_snapshot_shows_the_values_from_before_a_replacement() {
     for (scratch, durability) in media() {
         let (store, _) = create(&scratch, durability, tiny(0));
         store.put(b"key", b"old").expect("put");
@@ -129,7 +129,7 @@ fn joined(count: u64, moves: u64) -> Vec<u8> {
 
 /// Writers count in one half of each value while a collector changes the other half.
 #[test]
-fn no_update_is_lost_while_what_is_stored_moves() {
+fn no_update_is_lost_while_stored_values_move() {
     const KEYS: u64 = 8;
     for (scratch, durability) in media() {
         let counts = if durability == Durability::Process { 20_000 } else { 150 };

@@ -108,7 +108,7 @@ fn newest(store: &FluidKv, versions: u64, what: &str) -> u64 {
 }
 
 #[test]
-fn a_damaged_record_of_the_manifest_leaves_what_the_others_say() {
+fn a_damaged_record_of_the_manifest_leaves_the_others_readable() {
     for (versions, settled) in [(1, true), (6, true), (6, false)] {
         let scratch = Scratch::new();
         let bytes = killed(&scratch, versions, settled);
@@ -151,7 +151,7 @@ fn a_settled_store_without_a_manifest_is_read_from_its_tables_and_logs() {
 
 /// Regression: the store could not be opened at all, although the error said to export it.
 #[test]
-fn a_bad_line_of_the_extent_table_leaves_the_store_to_be_read() {
+fn a_bad_line_of_the_extent_table_leaves_the_store_readable() {
     for closed in [false, true] {
         let scratch = Scratch::new();
         let mut bytes = killed(&scratch, 3, true);

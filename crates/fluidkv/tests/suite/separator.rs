@@ -79,7 +79,7 @@ fn large_values_are_separated_at_the_flush_and_read_in_every_way() {
 }
 
 #[test]
-fn what_was_separated_is_there_when_the_store_is_closed_and_opened_or_crashes() {
+fn separated_values_survive_a_reopen_and_a_crash() {
     let scratch = Scratch::new();
     let mut toyed = Toyed::create(&scratch.store(), &tiny(0));
     fill(&toyed, 300, 1);
@@ -132,7 +132,7 @@ fn a_separator_that_fails_fails_the_flush_and_loses_nothing() {
 
 /// The tables do not fit: the answers are kept for the next attempt.
 #[test]
-fn a_flush_that_finds_no_room_for_its_tables_separates_once() {
+fn a_flush_without_space_for_its_tables_separates_once() {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let scratch = Scratch::new();
     let pool = PoolOptions { capacity: 32 << 20, region_bytes: 16 << 20, ..PoolOptions::default() };
@@ -162,7 +162,7 @@ fn a_flush_that_finds_no_room_for_its_tables_separates_once() {
 }
 
 #[test]
-fn values_of_several_calls_are_not_handed_over_again_where_a_later_call_fails() {
+fn values_of_several_calls_are_not_handed_over_again_if_a_later_call_fails() {
     const KEYS: u64 = 70_000;
     let scratch = Scratch::new();
     let pool = PoolOptions { capacity: 1 << 30, region_bytes: 64 << 20, ..PoolOptions::default() };
@@ -217,7 +217,7 @@ fn a_separator_that_panics_poisons_the_store_and_loses_nothing() {
 }
 
 #[test]
-fn a_value_that_the_separator_leaves_stays_where_it_is() {
+fn a_value_that_the_separator_declines_stays_in_place() {
     let scratch = Scratch::new();
     let toyed = Toyed::create(&scratch.store(), &tiny(0));
     *lock(&toyed.toy.stays) = Some(b"/1/".to_vec());
@@ -373,7 +373,7 @@ fn each_separated_version_that_is_overwritten_or_deleted_dies_once() {
 
 /// Answers may be moved once they are published, and not before.
 #[test]
-fn what_was_separated_is_found_by_replace_from_when_it_is_published() {
+fn replace_finds_separated_values_once_they_are_published() {
     let scratch = Scratch::new();
     let toyed = Toyed::create(&scratch.store(), &tiny(0));
     // The first number that the toy assigns.
@@ -440,7 +440,7 @@ fn a_separator_may_replace_while_memtables_are_at_their_limit() {
 }
 
 #[test]
-fn what_has_expired_is_told_once_whether_a_flush_hides_it_or_a_compaction_leaves_it_out() {
+fn an_expired_value_is_reported_once_by_a_flush_or_a_compaction() {
     let scratch = Scratch::new();
     let toyed = Toyed::create(&scratch.store(), &tiny(0));
     let soon = Expiry::after(Duration::from_millis(200));

@@ -177,7 +177,7 @@ fn a_snapshot_stays_as_it_was_through_overwrites_deletes_flushes_and_compactions
 }
 
 #[test]
-fn overwriting_everything_again_and_again_takes_no_more_space() {
+fn repeated_overwrites_use_no_more_space() {
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
     let mut live = Vec::new();
@@ -193,7 +193,7 @@ fn overwriting_everything_again_and_again_takes_no_more_space() {
 /// A snapshot outlives its store's `close`, and the store is opened again. Dropping the snapshot
 /// must not free extents that it no longer owns.
 #[test]
-fn a_snapshot_dropped_behind_a_close_frees_nothing_of_the_next_owner() {
+fn a_snapshot_dropped_after_a_close_frees_nothing_of_the_next_owner() {
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &tiny(0)).expect("create");
     fill(&store, 3000, 1);
@@ -218,7 +218,7 @@ fn a_snapshot_dropped_behind_a_close_frees_nothing_of_the_next_owner() {
 
 /// Lookups are sampled: a key with all lookups must not always, or never, be in the sample.
 #[test]
-fn reads_and_absent_keys_are_counted_right_where_one_key_is_hot() {
+fn reads_and_absent_keys_are_counted_correctly_if_one_key_is_hot() {
     const READS: u64 = 64_000;
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &tiny(0)).expect("created");
@@ -304,7 +304,7 @@ fn ranges_that_deletes_left_empty_are_joined_and_cost_nothing_more() {
 /// A queue: its ranges come and go while memtables are flushed, and a flush may find other ranges
 /// than at its start.
 #[test]
-fn keys_that_ascend_and_go_leave_few_ranges_and_lose_nothing() {
+fn ascending_keys_that_are_deleted_leave_few_ranges_and_lose_nothing() {
     let scratch = Scratch::new();
     let store = FluidKv::create(&scratch.store(), &tiny(2)).expect("created");
     let done = AtomicBool::new(false);

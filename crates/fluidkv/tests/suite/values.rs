@@ -61,7 +61,7 @@ fn large_values_are_written_once_whatever_flushes_and_compactions_follow() {
 }
 
 #[test]
-fn every_kind_of_write_and_read_knows_large_values() {
+fn every_kind_of_write_and_read_handles_large_values() {
     let (scratch, mut store) = created(&tiny(0));
     let (small, large, other) = (vec![1; 63], vec![2; 64], vec![3; 30_000]);
     store.put(b"a", &small).expect("put");
@@ -111,7 +111,7 @@ fn every_kind_of_write_and_read_knows_large_values() {
 }
 
 #[test]
-fn overwritten_values_give_their_space_back_and_survive_in_their_newest_version() {
+fn overwritten_values_free_their_space_and_the_newest_version_survives() {
     for workers in [0, 2] {
         let (_scratch, store) = created(&tiny(workers));
         let payload: u64 = (0..600).map(|index| value(index, 1).len() as u64).sum();
@@ -166,7 +166,7 @@ fn deleted_and_expired_values_are_collected_to_the_last_byte() {
 }
 
 #[test]
-fn a_snapshot_keeps_the_segments_that_it_can_see_and_lets_them_go() {
+fn a_snapshot_keeps_its_segments_until_it_is_dropped() {
     let (_scratch, store) = created(&tiny(2));
     fill(&store, 0..300, 1);
     let snapshot = store.snapshot().expect("snapshot");
@@ -297,7 +297,7 @@ fn a_damaged_value_is_an_error_and_hides_no_other() {
 
 /// Regression: `verify` looked for their headers in space that was reused.
 #[test]
-fn verify_finds_nothing_wrong_with_segments_that_go_meanwhile() {
+fn verify_reports_nothing_about_segments_freed_meanwhile() {
     let (_scratch, store) = created(&FluidOptions { value_garbage: 1, ..tiny(0) });
     fill(&store, 0..200, 1);
     let mut snapshot = Some(store.snapshot().expect("snapshot"));

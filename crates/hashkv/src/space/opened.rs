@@ -4,7 +4,7 @@
 use lodestore_media::BlockFile;
 
 use crate::layout::{Home, Pointer, Prefix};
-use crate::space::{Census, Owner, Segment, Space, State, is_newer};
+use crate::space::{LiveCount, Owner, Segment, Space, State, is_newer};
 
 impl Space {
     /// Counts a record that the LSM points to, at an open.
@@ -21,8 +21,8 @@ impl Space {
         }
         let (Some(segment), Some(end)) = (self.segments.get_mut(segment as usize), end) else { return };
         if segment.state != State::Held || is_newer(generation, segment.generation) {
-            let Segment { damaged, left, .. } = *segment;
-            let used_again = Segment { generation, damaged, left, ..Segment::default() };
+            let Segment { damaged, has_unread, .. } = *segment;
+            let used_again = Segment { generation, damaged, has_unread, ..Segment::default() };
             *segment = Segment { sealed: true, state: State::Held, ..used_again };
         }
         if segment.generation == generation {
@@ -34,7 +34,8 @@ impl Space {
     /// Adds the segments up to this one that a cut file does not have. Added segments are in use
     /// and damaged.
     fn hold_cut_off(&mut self, number: u32) {
-        let cut_off = Segment { sealed: true, damaged: true, left: true, state: State::Held, ..Segment::default() };
+        let cut_off =
+            Segment { sealed: true, damaged: true, has_unread: true, state: State::Held, ..Segment::default() };
         let count = self.segments.len().max(number as usize + 1);
         self.segments.resize(count, cut_off);
     }
@@ -59,7 +60,7 @@ impl Space {
                 used: bytes,
                 sealed: true,
                 state: State::Held,
-                census: Census::Nameless,
+                live_count: LiveCount::Nameless,
                 ..segment.clone()
             };
         }
@@ -107,13 +108,13 @@ impl Space {
     /// pointers could be read, the header defines the generation, unless a pointer has a newer one.
     fn names_use(&mut self, number: u32, generation: u32) -> bool {
         let segment = &mut self.segments[number as usize];
-        if segment.census == Census::Counted {
+        if segment.live_count == LiveCount::Counted {
             return segment.generation == generation;
         }
         if segment.generation != 0 && is_newer(segment.generation, generation) {
             return false;
         }
-        (segment.generation, segment.census) = (generation, Census::Guessed);
+        (segment.generation, segment.live_count) = (generation, LiveCount::Guessed);
         self.note_use(generation);
         true
     }

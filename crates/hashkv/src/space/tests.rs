@@ -16,7 +16,7 @@ fn counted(pointers: impl IntoIterator<Item = Pointer>) -> Space {
 /// A newer version in a log hides a table's pointer into a segment that was collected and is in use
 /// again.
 #[test]
-fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind_those_of_a_newer_one() {
+fn a_pointer_of_an_earlier_use_of_a_segment_does_not_count_before_or_after_newer_ones() {
     // Numbers of uses wrap around.
     for (earlier, newer) in [(4, 9), (u32::MAX - 2, 3)] {
         let hidden = pointer(earlier, 40 << 10, 8 << 10);
@@ -27,11 +27,12 @@ fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind
             let held = space.counted();
             assert_eq!(held, [1]);
             space.arrange(&[(1, Some((Home::Group(Prefix::ALL), newer)))], false);
-            let victim = space.choose(&Gain { segments: 0, worth: 0.0 }, 8).expect("a segment with something live");
+            let victim =
+                space.choose(&Gain { segments: 0, benefit_min: 0.0 }, 8).expect("a segment with something live");
             let [taken] = &victim.segments[..] else { panic!("one segment") };
             assert_eq!((taken.segment, taken.generation, taken.end), (1, newer, 8192), "in the order {pointers:?}");
             // The next use of a segment gets a new number.
-            let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+            let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
             assert_eq!(part.generation, newer + 1, "in the order {pointers:?}");
         }
     }
@@ -39,22 +40,23 @@ fn a_pointer_of_an_earlier_use_of_a_segment_counts_for_nothing_before_and_behind
 
 /// A flush reports the expired record dead when its key is overwritten.
 #[test]
-fn no_use_gets_the_number_of_one_that_only_a_pointer_to_an_expired_value_names() {
+fn generations_named_only_by_pointers_to_expired_values_are_not_reused() {
     let mut space = counted([pointer(4, 32, 2000)]);
     space.note_use(9);
     space.arrange(&[(1, Some((Home::Cold, 4)))], false);
-    let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+    let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
     assert_eq!(part.generation, 10);
 }
 
 /// Serial numbers are compared with the last one, and the first has no predecessor.
 #[test]
-fn numbers_of_uses_go_on_behind_those_of_an_open_wherever_they_are() {
+fn generations_continue_after_those_that_an_open_found() {
     for first in [1, 1 << 30, (1 << 31) - 1, 1 << 31, 3 << 30, u32::MAX - 3] {
         let mut space = counted([first + 2, first, first + 3, first + 1].map(|generation| pointer(generation, 32, 80)));
         space.arrange(&[(1, None)], false);
-        let mut next =
-            || space.take(Owner::Cold, (100, SEGMENT as usize), (0, 0), &mut |_| false).expect("a free segment");
+        let mut next = || {
+            space.allocate_part(Owner::Cold, (100, SEGMENT as usize), (0, 0), &mut |_| false).expect("a free segment")
+        };
         let last = first + 3;
         // 0 is not a valid number.
         let wanted = last.checked_add(1).map_or([1, 2], |one| [one, one + 1]);
@@ -65,11 +67,11 @@ fn numbers_of_uses_go_on_behind_those_of_an_open_wherever_they_are() {
 /// A file that was cut off may grow again, and flushes report the lost records dead when their keys
 /// are overwritten.
 #[test]
-fn no_use_gets_the_number_of_one_that_a_pointer_behind_the_end_of_the_file_names() {
+fn generations_named_by_pointers_beyond_the_end_of_the_file_are_not_reused() {
     for lost in [Pointer { segment: 3, generation: 9, at: 32, len: 80 }, pointer(9, SEGMENT - 8, 80)] {
         let mut space = counted([pointer(4, 32, 80), lost]);
         space.arrange(&[(1, Some((Home::Cold, 4)))], false);
-        let part = space.take(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+        let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
         assert_eq!(part.generation, 10);
     }
 }
@@ -89,11 +91,11 @@ fn a_circular_log_is_one_group_whatever_groups_another_mode_has_left() {
 }
 
 #[test]
-fn what_dies_of_an_earlier_use_of_a_segment_changes_nothing() {
+fn deaths_in_an_earlier_use_of_a_segment_change_nothing() {
     let mut space = counted([pointer(9, 32, 2000)]);
-    space.died(pointer(4, 32, 2000));
+    space.mark_dead(pointer(4, 32, 2000));
     assert_eq!(space.live_bytes(), 2000);
-    space.died(pointer(9, 32, 1000));
+    space.mark_dead(pointer(9, 32, 1000));
     assert_eq!(space.live_bytes(), 1000);
 }
 
@@ -111,10 +113,10 @@ fn held(live: &[u32]) -> Space {
 
 /// While readers hold retired segments, fewer segments are free than are spared for collections.
 #[test]
-fn what_survives_a_collection_has_room_in_the_segments_that_there_are() {
+fn survivors_of_a_collection_fit_into_the_available_segments() {
     let live = [SEGMENT / 2; 10];
     let chosen = |room: u32| {
-        let victim = held(&live).choose(&Gain { segments: 0, worth: 0.0 }, room);
+        let victim = held(&live).choose(&Gain { segments: 0, benefit_min: 0.0 }, room);
         victim.map_or(0, |victim| victim.segments.len())
     };
     assert_eq!(chosen(0), 0);
@@ -127,7 +129,7 @@ fn what_survives_a_collection_has_room_in_the_segments_that_there_are() {
 
 /// Segments may have 16 MiB, and all segments of a victim are read into DRAM.
 #[test]
-fn a_collection_of_long_segments_takes_few_of_them_or_as_many_as_bring_one() {
+fn a_collection_of_long_segments_chooses_few_or_as_many_as_free_one() {
     let count = |segment_bytes: u32, live_in_ten: u32| {
         let mut space = Space::new(segment_bytes, 60, 60);
         for segment in 0..60 {
@@ -136,7 +138,7 @@ fn a_collection_of_long_segments_takes_few_of_them_or_as_many_as_bring_one() {
         }
         let headers: Vec<_> = (0..60).map(|segment| (segment, Some((Home::Group(Prefix::ALL), 1)))).collect();
         space.arrange(&headers, false);
-        space.choose(&Gain { segments: 8, worth: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
+        space.choose(&Gain { segments: 8, benefit_min: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
     };
     assert_eq!([count(64 << 10, 2), count(64 << 10, 5)], [48; 2]);
     assert_eq!(count(1 << 20, 5), 3);
@@ -146,7 +148,7 @@ fn a_collection_of_long_segments_takes_few_of_them_or_as_many_as_bring_one() {
 }
 
 #[test]
-fn a_header_of_another_use_than_the_pointers_are_of_does_not_say_whose_a_segment_is() {
+fn a_header_of_another_use_than_that_of_the_pointers_names_no_owner() {
     let [low, high] = Prefix::ALL.halves();
     let mut space = Space::new(SEGMENT, 3, 3);
     (0..3).for_each(|segment| space.count(Pointer { segment, generation: 9, at: 32, len: 800 }));
@@ -160,16 +162,16 @@ fn a_header_of_another_use_than_the_pointers_are_of_does_not_say_whose_a_segment
 }
 
 #[test]
-fn a_segment_of_which_nothing_but_a_refused_part_was_taken_is_free_and_the_last_to_be_taken() {
+fn a_segment_with_only_a_refused_part_is_free_and_allocated_last() {
     let mut space = Space::new(SEGMENT, 4, 4);
     let take = |space: &mut Space, wanted: usize| {
         let owner = space.owner_of(0, false);
-        space.take(owner, (100, wanted), (0, 0), &mut |_| false).expect("a free segment")
+        space.allocate_part(owner, (100, wanted), (0, 0), &mut |_| false).expect("a free segment")
     };
     let refused = take(&mut space, 100);
     // The group is split during the write.
     space.split(0);
-    space.refused(&refused);
+    space.fail_write(&refused);
     let counts = space.counts();
     assert_eq!((counts.free, counts.damaged, space.orphans.len()), (4, 0, 0));
     let others = [(); 3].map(|()| take(&mut space, SEGMENT as usize));
@@ -179,8 +181,8 @@ fn a_segment_of_which_nothing_but_a_refused_part_was_taken_is_free_and_the_last_
     // Another writer has the following part.
     let behind = take(&mut space, 100);
     assert_eq!((behind.segment, behind.from), (again.segment, again.len));
-    space.refused(&again);
-    space.written(&behind, 100);
+    space.fail_write(&again);
+    space.end_write(&behind, 100);
     assert_eq!((space.counts().free, space.counts().damaged), (0, 1));
     assert_eq!(space.live_of(behind.segment), 100);
 }

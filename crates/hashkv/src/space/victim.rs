@@ -1,14 +1,14 @@
 //! Victim selection for garbage collection, and the end of a collection.
 
-use crate::layout::{Place, Prefix, SEGMENT_HEADER};
-use crate::space::{Census, Owner, Segment, Space, State};
+use crate::layout::{Prefix, RecordLocation, SEGMENT_HEADER_BYTES};
+use crate::space::{LiveCount, Owner, Segment, Space, State};
 
 /// Bytes of one collection, which are all read into DRAM; and the minimum and maximum number of its
 /// segments.
 const VICTIM_BYTES: u32 = 3 << 20;
-const VICTIM: (u32, u32) = (2, 48);
+const VICTIM_SEGMENTS: (u32, u32) = (2, 48);
 /// Maximum segments of a collection that exceeds `VICTIM_BYTES` because fewer would free none.
-const BEYOND: usize = 8;
+const EXTRA_SEGMENTS_MAX: usize = 8;
 
 /// Minimum gain for a collection to begin.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,14 +16,14 @@ pub(crate) struct Gain {
     /// Minimum number of segments to free.
     pub(crate) segments: u32,
     /// Minimum bytes freed per byte moved.
-    pub(crate) worth: f64,
+    pub(crate) benefit_min: f64,
 }
 
 impl Gain {
     /// At least one segment, at any cost.
-    pub(crate) const ANY: Self = Self { segments: 1, worth: 0.0 };
+    pub(crate) const ANY: Self = Self { segments: 1, benefit_min: 0.0 };
     /// The minimum for the background thread.
-    pub(crate) const SOME: Self = Self { segments: 8, worth: 0.0 };
+    pub(crate) const SOME: Self = Self { segments: 8, benefit_min: 0.0 };
 }
 
 /// Result of a collection.
@@ -49,15 +49,15 @@ pub(crate) struct Taken {
     /// Offsets of dead records, sorted. All other records are live, except records overwritten
     /// since the last flush. `None`: the LSM must be asked.
     pub(crate) dead: Option<Vec<u32>>,
-    pub(crate) census: Census,
+    pub(crate) live_count: LiveCount,
     /// Live bytes by the count when the collection began.
     pub(crate) live: u64,
 }
 
 impl Taken {
     /// Returns the location of its first record, in the store with this seed.
-    pub(crate) fn first_place(&self, seed: u32) -> Place {
-        Place { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER as u32 }
+    pub(crate) fn first_location(&self, seed: u32) -> RecordLocation {
+        RecordLocation { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER_BYTES as u32 }
     }
 }
 
@@ -69,16 +69,16 @@ pub(crate) struct Victim {
 }
 
 impl Space {
-    /// Chooses the victim that frees most bytes per byte moved. The ratio is at least `gain.worth`,
-    /// and the freed bytes equal at least `gain.segments` segments. Survivors fit into `spare`
-    /// segments. The victim belongs to the caller until [`Self::collected`].
+    /// Chooses the victim that frees most bytes per byte moved. The ratio is at least
+    /// `gain.benefit_min`, and the freed bytes equal at least `gain.segments` segments. Survivors
+    /// fit into `spare` segments. The victim belongs to the caller until [`Self::end_collection`].
     pub(crate) fn choose(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
         let (segment_bytes, most) = (u64::from(self.segment_bytes), self.victim_max());
         let wanted = u64::from(gain.segments.min(most as u32 / 2)) * segment_bytes;
         let worth = |live: u64, count: usize| {
             let free = (count as u64 * segment_bytes).saturating_sub(live);
             let worth = free as f64 / (live + 1) as f64;
-            (free >= wanted && worth >= gain.worth).then_some(worth)
+            (free >= wanted && worth >= gain.benefit_min).then_some(worth)
         };
         let room = self.room_of(spare);
         let mut best: Option<(f64, Owner, Vec<u32>)> = None;
@@ -91,7 +91,7 @@ impl Space {
                 .map(|number| (self.benefit(*number), *number))
                 .collect();
             let most_first = |one: &(f64, u32), other: &(f64, u32)| other.0.total_cmp(&one.0);
-            let beyond = most.max(BEYOND);
+            let beyond = most.max(EXTRA_SEGMENTS_MAX);
             if idle.len() > beyond {
                 idle.select_nth_unstable_by(beyond, most_first);
                 idle.truncate(beyond);
@@ -142,12 +142,12 @@ impl Space {
     /// Returns whether a segment may be collected.
     fn is_idle(&self, number: u32) -> bool {
         let segment = &self.segments[number as usize];
-        segment.writers == 0 && segment.state == State::Held && !segment.left
+        segment.writers == 0 && segment.state == State::Held && !segment.has_unread
     }
 
     /// Returns the maximum segments of one collection, unless a few more are needed to free one.
     fn victim_max(&self) -> usize {
-        (VICTIM_BYTES / self.segment_bytes).clamp(VICTIM.0, VICTIM.1) as usize
+        (VICTIM_BYTES / self.segment_bytes).clamp(VICTIM_SEGMENTS.0, VICTIM_SEGMENTS.1) as usize
     }
 
     /// Returns the number of collections of the oldest segments that cover all segments.
@@ -180,7 +180,7 @@ impl Space {
             let segment = &mut self.segments[number as usize];
             (segment.state, segment.sealed) = (State::Collecting, true);
             // For damaged segments the LSM is asked before anything is copied.
-            let dead = (segment.told && !segment.damaged).then(|| {
+            let dead = (segment.knows_dead && !segment.damaged).then(|| {
                 let mut dead = segment.dead.clone();
                 dead.sort_unstable();
                 dead
@@ -190,7 +190,7 @@ impl Space {
                 generation: segment.generation,
                 end: segment.used,
                 dead,
-                census: segment.census,
+                live_count: segment.live_count,
                 live: segment.live,
             });
         }
@@ -200,16 +200,16 @@ impl Space {
     /// Ends a collection. Segments in `outcome.done` have no live records, regardless of the count,
     /// and wait from `moment` on. The others stay. Segments in `outcome.damaged` are not chosen
     /// again before a record in them dies.
-    pub(crate) fn collected(&mut self, victim: &Victim, outcome: &Outcome, moment: u64) {
+    pub(crate) fn end_collection(&mut self, victim: &Victim, outcome: &Outcome, moment: u64) {
         for Taken { segment: number, live: before, .. } in &victim.segments {
             let segment = &mut self.segments[*number as usize];
             segment.state = State::Held;
             // Bytes that were reported dead during the collection.
             let died = before.saturating_sub(segment.live);
-            segment.left = outcome.damaged.contains(number);
-            segment.damaged |= segment.left;
+            segment.has_unread = outcome.damaged.contains(number);
+            segment.damaged |= segment.has_unread;
             if let Some((_, live)) = outcome.counted.iter().find(|(counted, _)| counted == number) {
-                (segment.live, segment.census) = (live.saturating_sub(died).max(1), Census::Counted);
+                (segment.live, segment.live_count) = (live.saturating_sub(died).max(1), LiveCount::Counted);
             }
             if let Some((_, live)) = outcome.found.iter().find(|(found, _)| found == number) {
                 segment.live = segment.live.max(live.saturating_sub(died));
@@ -221,11 +221,11 @@ impl Space {
         if let Owner::Group(group) = victim.owner {
             self.groups[group].collecting = false;
         }
-        self.let_go(moment);
+        self.retire_dead(moment);
     }
 
     /// Retires segments without live bytes.
-    pub(crate) fn let_go(&mut self, moment: u64) {
+    pub(crate) fn retire_dead(&mut self, moment: u64) {
         let Self { segments, groups, cold, orphans, waiting, .. } = self;
         let mut keep = |number: &u32| {
             let segment = &mut segments[*number as usize];

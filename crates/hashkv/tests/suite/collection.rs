@@ -87,7 +87,7 @@ fn inverted(key: &[u8]) -> Vec<u8> {
 /// Regression: a collection asked for a key whose entry was unreadable, and failed. Every later
 /// flush failed too.
 #[test]
-fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
+fn a_damaged_table_affects_only_its_own_keys() {
     for workers in [0, 2] {
         let scratch = Scratch::new();
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
@@ -147,7 +147,7 @@ fn a_damaged_table_costs_the_keys_that_it_names_and_no_other_is_held_up() {
 /// Regression: expired values counted as live until the next open, were never collected, and filled
 /// the store.
 #[test]
-fn what_has_expired_makes_room_for_as_much_again() {
+fn expired_values_free_space_for_as_many_again() {
     for workers in [0, 2] {
         let scratch = Scratch::new();
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
@@ -233,7 +233,7 @@ fn wait_until_quiet(store: &HashKv) {
 
 /// Regression: the background thread examined all segments, up to a million, twenty times a second.
 #[test]
-fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned_store() {
+fn the_background_thread_checks_for_work_after_changes_and_not_in_a_poisoned_store() {
     let (scratch, options) = (Scratch::new(), tiny(2));
     let (pool, report) = Pool::create(&scratch.store(), ENGINE, FORMAT, options.pool()).expect("a pool");
     let store = HashKv::start(Arc::clone(&pool), &report, &options).expect("a store");
@@ -261,7 +261,7 @@ fn the_thread_behind_looks_for_work_when_there_may_be_some_and_not_in_a_poisoned
 /// Regression: new uses of segments got the numbers of uses named by pointers beyond the file's
 /// end. When these were overwritten, new values counted as dead, and a collection dropped them.
 #[test]
-fn new_values_of_a_store_whose_file_was_cut_off_stay_when_what_was_lost_is_written_over() {
+fn new_values_after_a_truncation_of_the_file_survive_overwrites_of_lost_ones() {
     let scratch = Scratch::new();
     let write = |store: &HashKv, prefix: &str, version: usize| {
         (0..60).for_each(|index| store.put(&key(prefix, index), &value(index, version)).expect("put"));

@@ -31,7 +31,7 @@ fn hurt(scratch: &Scratch, key: &[u8]) {
 
 /// Regression: the record was missing, and neither the open nor `verify` reported the loss.
 #[test]
-fn a_damaged_last_record_is_told_in_every_mode() {
+fn a_damaged_last_record_is_reported_in_every_mode() {
     for mode in [Mode::Hash, Mode::Vlog, Mode::Nosep] {
         for len in [20, 3000] {
             let scratch = Scratch::new();

@@ -19,7 +19,7 @@ fn assert_all(store: &HashKv, model: &Pairs) {
 }
 
 #[test]
-fn updates_are_collected_and_take_no_more_space_than_there_is() {
+fn updates_are_collected_and_stay_within_the_capacity() {
     for workers in [0, 2] {
         let scratch = Scratch::new();
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
@@ -126,7 +126,7 @@ fn a_snapshot_reads_what_it_showed_at_its_beginning() {
 }
 
 #[test]
-fn keys_that_begin_with_zero_and_empty_values_are_as_good_as_others() {
+fn keys_that_begin_with_zero_and_empty_values_are_handled_like_others() {
     let scratch = Scratch::new();
     let store = HashKv::create(&scratch.store(), &tiny(0)).expect("create");
     let mut model = Pairs::new();
@@ -195,7 +195,7 @@ fn a_store_that_is_overwritten_at_its_limit_refuses_values_and_keeps_its_file() 
 /// Regression: a full store refused an insert of an existing key and an update of a missing key,
 /// although neither writes anything.
 #[test]
-fn a_full_store_answers_writes_that_store_nothing_and_takes_deletes_and_short_values() {
+fn a_full_store_accepts_deletes_short_values_and_writes_that_store_nothing() {
     let scratch = Scratch::new();
     let mut options = HashKvOptions::default();
     options.index.pool = PoolOptions { capacity: 64 << 20, ..PoolOptions::default() };

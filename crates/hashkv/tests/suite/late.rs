@@ -60,7 +60,7 @@ fn near_a_segment() -> [Pairs; 2] {
 /// Regression: a flush judged a value without its key, and then found no segment for it. The store
 /// retried for ever.
 #[test]
-fn what_no_segment_takes_with_its_key_stays_in_the_index_and_nobody_tries_again() {
+fn a_value_too_long_for_a_segment_stays_in_the_index_without_retries() {
     let [fits, too_long] = near_a_segment();
     let all: Pairs = fits.clone().into_iter().chain(too_long.clone()).collect();
     let holds = |store: &HashKv, late: u64, at_flush: u64| {
@@ -85,7 +85,7 @@ fn what_no_segment_takes_with_its_key_stays_in_the_index_and_nobody_tries_again(
 
 /// Keys of tens of KiB, in segments that hold them.
 #[test]
-fn keys_of_tens_of_kib_are_separated_with_their_values_where_a_segment_takes_both() {
+fn long_keys_are_separated_with_their_values_if_a_segment_holds_both() {
     let long = |index: usize, len: usize| {
         let mut key = key(index);
         key.resize(len, b'k');

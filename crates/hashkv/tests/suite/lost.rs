@@ -64,7 +64,7 @@ fn readable(store: &HashKv) -> usize {
 
 /// Regression: the whole store was refused, in salvage too, and an empty file was created.
 #[test]
-fn without_the_file_what_stands_in_the_index_is_read_in_salvage_and_nothing_is_made_or_changed() {
+fn without_the_file_a_salvage_reads_the_index_and_changes_nothing() {
     let (scratch, file) = store();
     let whole = fs::read(&file).expect("a file");
     for left in [None, Some(100), Some(4095)] {
@@ -94,7 +94,7 @@ fn without_the_file_what_stands_in_the_index_is_read_in_salvage_and_nothing_is_m
 }
 
 #[test]
-fn a_file_whose_superblock_cannot_be_told_is_only_read_in_salvage() {
+fn a_file_with_an_unreadable_superblock_is_only_read_in_salvage() {
     let (scratch, file) = store();
     let mut bytes = fs::read(&file).expect("a file");
     bytes.truncate(4096 + 5000);
@@ -134,7 +134,7 @@ fn a_flipped_bit_of_the_superblock_is_repaired_and_is_no_other_format() {
 
 /// Regression: one missing byte made the whole file unreadable.
 #[test]
-fn a_file_cut_inside_a_block_loses_what_stood_behind_the_cut() {
+fn a_file_cut_inside_a_block_loses_the_values_after_the_cut() {
     for len in [5000, 100_000] {
         let (scratch, file) = store();
         assert!(fs::metadata(&file).expect("a file").len() > len);
@@ -292,7 +292,7 @@ fn the_values_file_of_another_store_is_refused_and_none_of_its_values_is_answere
 
 /// Two copies of a store, with values then overwritten separately.
 #[test]
-fn the_values_file_of_a_copy_that_went_on_by_itself_is_refused() {
+fn the_values_file_of_a_copy_that_was_used_separately_is_refused() {
     let (own, other) = (store_of(1), Scratch::new());
     fs::create_dir_all(other.store()).expect("a directory");
     for entry in fs::read_dir(own.store()).expect("a directory") {

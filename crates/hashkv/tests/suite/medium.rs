@@ -60,19 +60,19 @@ fn deletes_make_room(workers: usize, len: usize) {
 }
 
 #[test]
-fn deletes_make_room_on_a_medium_that_is_full_of_values_apart() {
+fn deletes_free_space_on_a_medium_full_of_separated_values() {
     deletes_make_room(0, 2000);
     deletes_make_room(1, 2000);
 }
 
 #[test]
-fn deletes_make_room_on_a_medium_that_is_full_of_small_values() {
+fn deletes_free_space_on_a_medium_full_of_small_values() {
     deletes_make_room(0, 100);
     deletes_make_room(1, 100);
 }
 
 #[test]
-fn deletes_make_room_on_a_medium_that_is_full_of_long_values() {
+fn deletes_free_space_on_a_medium_full_of_long_values() {
     deletes_make_room(1, 30_000);
 }
 

@@ -134,7 +134,7 @@ fn full_of_expiring(store: &HashKv, millis: u64) -> Option<usize> {
 /// Regression: expired keys stayed in tables that were never compacted. Their segments counted as
 /// live, and the store was full until the next open.
 #[test]
-fn a_store_full_of_values_that_have_expired_takes_as_many_again() {
+fn a_store_full_of_expired_values_accepts_as_many_again() {
     for mode in [Mode::Hash, Mode::Vlog, Mode::Nosep] {
         let full = [2, 8, 32].into_iter().find_map(|seconds| {
             let scratch = Scratch::new();
@@ -160,7 +160,7 @@ fn a_store_full_of_values_that_have_expired_takes_as_many_again() {
 /// Regression: an open reused generation numbers to which pointers to expired values referred. When
 /// these were overwritten, live values of the new uses counted as dead, and were not moved.
 #[test]
-fn a_store_full_of_values_that_have_expired_has_room_again_behind_an_open_and_loses_nothing() {
+fn a_store_full_of_expired_values_has_space_after_an_open_and_loses_nothing() {
     for mode in [Mode::Hash, Mode::Vlog] {
         let full = [2, 8, 32].into_iter().find_map(|seconds| {
             let scratch = Scratch::new();
@@ -196,7 +196,7 @@ fn blocks(scratch: &Scratch) -> u64 {
 }
 
 #[test]
-fn the_file_system_has_the_space_of_deleted_values_again() {
+fn the_space_of_deleted_values_returns_to_the_file_system() {
     let on_file = Scratch::within(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")));
     for (scratch, mode) in [(Scratch::new(), Mode::Hash), (Scratch::new(), Mode::Vlog), (on_file, Mode::Hash)] {
         let store = HashKv::create(&scratch.store(), &tiny(mode)).expect("create");
@@ -221,7 +221,7 @@ fn the_file_system_has_the_space_of_deleted_values_again() {
 /// Regression: the LSM allocated regions for replayed logs before the file's share of the capacity
 /// was known. A full store grew with each open.
 #[test]
-fn a_full_store_does_not_outgrow_its_capacity_when_it_is_opened_again_and_again() {
+fn a_full_store_does_not_outgrow_its_capacity_when_it_is_opened_repeatedly() {
     let scratch = Scratch::new();
     let options = |workers| HashKvOptions { mode: Mode::Hash, ..common::tiny(CAPACITY, workers) };
     let mut next = 0;

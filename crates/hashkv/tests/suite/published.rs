@@ -127,7 +127,7 @@ fn a_deleted_key_stays_deleted_through_collections_and_reopening() {
 /// No. 3: a writer and two readers crashed within seconds, and a race returned the bytes of another
 /// key.
 #[test]
-fn readers_beside_a_writer_and_collections_see_whole_values_of_their_key_and_none_older_than_before() {
+fn readers_concurrent_with_writes_and_collections_see_whole_values_and_never_older_ones() {
     let scratch = Scratch::new();
     let store = HashKv::create(&scratch.store(), &tiny(2)).expect("create");
     let keys = 150;
@@ -173,7 +173,7 @@ fn readers_beside_a_writer_and_collections_see_whole_values_of_their_key_and_non
 
 /// No. 4: a put to a store full of live values never returned.
 #[test]
-fn a_put_too_many_is_refused_and_gets_and_deletes_go_on() {
+fn a_put_beyond_the_limit_is_refused_and_gets_and_deletes_continue() {
     for workers in [0, 2] {
         let (scratch, mut model) = (Scratch::new(), Pairs::new());
         let store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
@@ -245,7 +245,7 @@ fn a_key_that_begins_with_zero_is_collected_as_any_other() {
 
 /// No. 7: 157 of 1,000 puts were missing after the process ended without a flush.
 #[test]
-fn a_store_that_is_reopened_without_a_flush_has_all_that_was_put() {
+fn a_store_that_is_reopened_without_a_flush_has_all_puts() {
     for workers in [0, 2] {
         let (scratch, mut model) = (Scratch::new(), Pairs::new());
         let mut store = HashKv::create(&scratch.store(), &tiny(workers)).expect("create");
@@ -263,7 +263,7 @@ fn a_store_that_is_reopened_without_a_flush_has_all_that_was_put() {
 /// No. 6: the journal of a collection was read but not applied. This engine's regression: a dropped
 /// store stayed in use while a flush collected, and could not be opened.
 #[test]
-fn a_store_that_goes_down_among_its_collections_has_every_value() {
+fn a_store_that_crashes_during_collections_has_every_value() {
     let (scratch, mut model) = (Scratch::new(), Pairs::new());
     let mut store = HashKv::create(&scratch.store(), &tiny(2)).expect("create");
     let mut rng = Rng::new(seed());

@@ -58,7 +58,7 @@ fn damage_tables(pool: &[PathBuf]) -> usize {
 
 /// Regression: the walk to the values ended at the first damaged table.
 #[test]
-fn damaged_values_are_reported_behind_damaged_tables_and_each_other() {
+fn damaged_values_are_reported_after_damaged_tables_and_other_damaged_values() {
     let scratch = Scratch::new();
     let model = store(&scratch);
     let values = scratch.store().join("values.0000");
@@ -100,7 +100,7 @@ fn damaged_values_are_reported_behind_damaged_tables_and_each_other() {
 
 /// Regression: such an entry was skipped without a report.
 #[test]
-fn what_is_neither_a_value_nor_a_pointer_is_reported() {
+fn an_entry_that_is_neither_a_value_nor_a_pointer_is_reported() {
     let scratch = Scratch::new();
     let model = store(&scratch);
     let options = common::tiny(8 << 20, 0);

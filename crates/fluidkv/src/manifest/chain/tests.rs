@@ -6,10 +6,10 @@ use lodestore_media::PoolOptions;
 use lodestore_media::sim::SimSpec;
 
 use super::*;
-use crate::inner::Sizes;
 use crate::manifest::record::{encode, encode_checkpoint, replay};
 use crate::manifest::state::ManifestState;
 use crate::manifest::{Edit, ValueExtent};
+use crate::sizes::Sizes;
 use crate::{ENGINE, FORMAT, FluidOptions};
 
 const NONCE: u64 = 0x1234_5678_9ABC_DEF0;
@@ -37,7 +37,7 @@ fn pool(mutant: Option<Mutant>) -> (Arc<Pool>, Reserve) {
 fn begun(pool: &Pool, reserve: &Reserve) -> (Chain, u64) {
     let checkpoint = encode_checkpoint(&ManifestState::new(), NONCE, 1);
     let mut chain = Chain::new(NONCE);
-    chain.make_room(pool, reserve, checkpoint.len() as u64).expect("room");
+    chain.ensure_space(pool, reserve, checkpoint.len() as u64).expect("room");
     chain.append(pool, &checkpoint, Mutant::ManifestNotFenced).expect("appended");
     (chain, checkpoint.len() as u64)
 }
@@ -49,31 +49,31 @@ fn begins_at(offset: u64) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_stands_behind_the_records_of_a_chain_that_goes_on() {
+fn a_continued_chain_has_nothing_after_its_records() {
     let (pool, reserve) = pool(None);
     let (chain, end) = begun(&pool, &reserve);
     let (mut chain, before) = Chain::read(&pool, chain.first()).expect("a chain");
     assert_eq!(before[end as usize], 0xA5);
-    chain.go_on(&pool, end).expect("gone on");
+    chain.continue_at(&pool, end).expect("gone on");
     let (_, behind) = before.split_at(end as usize);
     let (_, after) = Chain::read(&pool, chain.first()).expect("a chain");
     assert_eq!(after[..end as usize], before[..end as usize]);
-    assert_eq!(after[end as usize..][..WORD], DEAD.to_le_bytes());
-    assert!(after[end as usize + WORD..].iter().all(|byte| *byte == 0));
+    assert_eq!(after[end as usize..][..WORD_BYTES], NO_RECORD_MAGIC.to_le_bytes());
+    assert!(after[end as usize + WORD_BYTES..].iter().all(|byte| *byte == 0));
     // New extents have no record bytes either: a crash may have undone their earlier allocation,
     // with a record in them, before they were linked.
     let links = chain.links.len();
-    chain.make_room(&pool, &reserve, 4 * behind.len() as u64).expect("room");
+    chain.ensure_space(&pool, &reserve, 4 * behind.len() as u64).expect("room");
     assert!(chain.links.len() > links);
     for link in &chain.links[links..] {
         let bytes = pool.bytes(link.at, link.capacity as usize).expect("an extent");
-        assert!(bytes[EXTENT_HEADER..].iter().all(|byte| *byte == 0));
+        assert!(bytes[EXTENT_HEADER_BYTES..].iter().all(|byte| *byte == 0));
     }
 }
 
 /// Two similar records with the same number: the first was cut off, and so is the second.
 #[test]
-fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
+fn records_cut_off_by_two_crashes_never_follow_the_first() {
     let [nothing, first, second] = found_behind_two_crashes(None);
     assert!(nothing > 0 && second > 0, "{nothing} {second}");
     assert_eq!(first, 0, "the record that was cut off has happened");
@@ -81,7 +81,7 @@ fn what_two_crashes_cut_off_never_comes_to_the_record_of_the_first() {
 
 /// Checks that the test above detects the planted fault.
 #[test]
-fn what_is_not_wiped_comes_to_the_record_of_the_first() {
+fn records_that_are_not_wiped_follow_the_first() {
     let [nothing, first, second] = found_behind_two_crashes(Some(Mutant::ManifestNotWiped));
     assert!(nothing > 0 && first > 0 && second > 0, "{nothing} {first} {second}");
 }
@@ -92,23 +92,23 @@ fn what_is_not_wiped_comes_to_the_record_of_the_first() {
 fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
     let (pool, reserve) = pool(mutant);
     let (mut chain, end) = begun(&pool, &reserve);
-    let place = chain.place_of(end).expect("there is room");
+    let place = chain.position_of(end).expect("there is room");
     let (first, second) = (begins_at(FIRST), begins_at(SECOND));
     assert_eq!(first.len(), second.len());
     let places = |state: &ManifestState| -> Vec<u64> { state.values().values().map(|used| used.at.offset()).collect() };
-    let words = first.len() / WORD;
+    let words = first.len() / WORD_BYTES;
     let mut seen = [0; 3];
     for (missing, there) in (0..words).flat_map(|missing| (0..words).map(move |there| (missing, there))) {
         pool.store(place, &first);
-        pool.store(place.add((missing * WORD) as u64), &[0xA5; WORD]);
+        pool.store(place.add((missing * WORD_BYTES) as u64), &[0xA5; WORD_BYTES]);
         let bytes;
         (chain, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
         assert_eq!(places(&replay(&bytes, NONCE).expect("a manifest").state), [], "it was cut off");
-        chain.go_on(&pool, end).expect("gone on");
+        chain.continue_at(&pool, end).expect("gone on");
         // One word of the second record, then the other words.
         for all_but_one in [false, true] {
             for word in (0..words).filter(|word| (*word == there) != all_but_one) {
-                pool.store(place.add((word * WORD) as u64), &second[word * WORD..][..WORD]);
+                pool.store(place.add((word * WORD_BYTES) as u64), &second[word * WORD_BYTES..][..WORD_BYTES]);
             }
             let (_, bytes) = Chain::read(&pool, chain.first()).expect("a chain");
             match places(&replay(&bytes, NONCE).expect("a manifest").state)[..] {

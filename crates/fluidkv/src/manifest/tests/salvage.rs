@@ -51,7 +51,7 @@ impl Ages {
 }
 
 #[test]
-fn what_is_left_without_some_records_never_hides_newer_data_behind_older() {
+fn a_salvage_without_some_records_never_hides_newer_data() {
     let mut rng = rng();
     let (mut refused, mut done) = (0, 0);
     for round in 0..400 {

@@ -8,7 +8,7 @@ use super::*;
 fn take_room(inner: &Inner) -> Vec<NvPtr> {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
-    std::iter::from_fn(|| take().filter(|_| inner.reserve.has_room_for_a_range(&inner.pool))).collect()
+    std::iter::from_fn(|| take().filter(|_| inner.reserve.has_space_for_range(&inner.pool))).collect()
 }
 
 /// Plans the split of the only range, before this one of its tables.
@@ -22,7 +22,7 @@ fn plan_cut(inner: &Inner, table: impl Fn(usize) -> usize) {
 /// Regression: a flush uses a chunk for each range. Splits in a full store used the space that
 /// background work needs, and deletes were refused for good.
 #[test]
-fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
+fn a_range_is_not_split_if_a_flush_into_both_would_not_fit() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     waiting_split(&store);
@@ -44,7 +44,7 @@ fn a_range_is_not_split_where_a_flush_would_find_no_room_for_both() {
 /// As many bytes must be free as the largest range has. Regression: a range whose split waited for
 /// space grew, and used the space that its split waited for.
 #[test]
-fn the_largest_range_is_split_without_room_where_less_is_needed_then() {
+fn the_largest_range_is_split_without_space_if_less_is_needed_afterwards() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     waiting_split(&store);
@@ -63,7 +63,7 @@ fn the_largest_range_is_split_without_room_where_less_is_needed_then() {
 /// Regression: the thread that compacted the range left the new cuts in place, and no thread split
 /// the range afterwards.
 #[test]
-fn the_largest_range_is_halved_for_room_by_who_can_hold_it_and_keeps_its_cuts_else() {
+fn the_largest_range_is_halved_if_it_can_be_held_and_keeps_its_cuts_otherwise() {
     let scratch = Scratch::new();
     let (store, told) = created(&scratch);
     let inner = &store.running.inner;
@@ -72,9 +72,9 @@ fn the_largest_range_is_halved_for_room_by_who_can_hold_it_and_keeps_its_cuts_el
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
     let ranges = || inner.view.load().ranges.list.clone();
     assert!(ranges().len() == 1 && range.bytes() >= inner.sizes.range / 2, "{} bytes", range.bytes());
-    let held = inner.migration.hold_free(std::iter::once(range.id));
+    let held = inner.migration.hold_idle_ranges(std::iter::once(range.id));
     assert!(!inner.halve_largest().expect("not halved"));
-    inner.migration.let_go(&held);
+    inner.migration.release_ranges(&held);
     assert!(ranges().len() == 1 && ranges()[0].cuts.is_empty());
     let needed = inner.reserve.needed_bytes();
     assert!(inner.halve_largest().expect("halved"));

@@ -3,7 +3,7 @@
 use lodestore_contract::Error;
 use lodestore_media::u32_at;
 
-use super::super::layout::{FILTER_CRC_AT, INDEX_PART, KEYS_CRC_AT, part_crc};
+use super::super::layout::{FILTER_CRC_AT, INDEX_PART_ID, KEYS_CRC_AT, part_crc};
 use super::super::pack::PLAIN_MAX;
 use super::super::{Built, Cursor, ItemKind, Reads, Slot, TableMeta, TableOptions, hash, verify};
 use super::{IDENTITY, Model, Rng, build, is_item};
@@ -26,7 +26,7 @@ fn version(built: &Built) -> u32 {
 }
 
 #[test]
-fn compressed_blocks_make_a_table_smaller_and_say_so_by_its_version() {
+fn compressed_blocks_make_a_table_smaller_and_change_its_version() {
     let model = model(3000, 10);
     let plain = build(&model, &TableOptions { compress: false, ..OPTIONS });
     let built = build(&model, &OPTIONS);
@@ -39,7 +39,7 @@ fn compressed_blocks_make_a_table_smaller_and_say_so_by_its_version() {
 }
 
 #[test]
-fn what_does_not_shrink_is_stored_as_without_compression() {
+fn incompressible_blocks_are_stored_plain() {
     let model = model(500, 100);
     let built = build(&model, &OPTIONS);
     assert_eq!(version(&built), 3);
@@ -60,7 +60,7 @@ fn forged(built: &Built, number: usize, at: usize, word: u32) -> (Vec<u8>, Table
     let (mut bytes, meta) = (built.bytes.clone(), built.meta);
     let at = meta.descriptions_at() + 12 * number + at;
     bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
-    let index_crc = part_crc(IDENTITY, INDEX_PART, &bytes[meta.part(INDEX_PART)]);
+    let index_crc = part_crc(IDENTITY, INDEX_PART_ID, &bytes[meta.part(INDEX_PART_ID)]);
     let header = meta.encode(index_crc, u32_at(&bytes, FILTER_CRC_AT), u32_at(&bytes, KEYS_CRC_AT));
     bytes[..header.len()].copy_from_slice(&header);
     let meta = TableMeta::open(&bytes, IDENTITY).expect("its checksums are right");
@@ -68,7 +68,7 @@ fn forged(built: &Built, number: usize, at: usize, word: u32) -> (Vec<u8>, Table
 }
 
 #[test]
-fn a_forged_plain_length_is_refused_whoever_reads() {
+fn a_forged_plain_length_is_refused_by_every_reader() {
     let model = model(400, 10);
     let built = build(&model, &OPTIONS);
     let right = u32_at(&built.bytes, built.meta.descriptions_at() + 12 * 3 + 8);
@@ -107,7 +107,7 @@ fn a_forged_plain_length_is_refused_whoever_reads() {
 
 /// Sets the word for "not compressed" on a compressed block, and vice versa.
 #[test]
-fn a_block_taken_for_what_it_is_not_is_refused_or_none() {
+fn a_block_read_as_another_kind_is_refused_or_empty() {
     let model = model(400, 10);
     let built = build(&model, &OPTIONS);
     let (bytes, meta) = forged(&built, 2, 8, 0);
@@ -136,7 +136,7 @@ fn a_header_of_one_version_with_the_numbers_of_the_other_is_refused() {
 }
 
 #[test]
-fn blocks_of_what_is_longer_than_the_limit_are_not_compressed() {
+fn blocks_longer_than_the_limit_are_not_compressed() {
     let mut large = Model::new();
     for (at, len) in [1000, PLAIN_MAX - 100, PLAIN_MAX, 1 << 20].into_iter().enumerate() {
         large.insert(vec![at as u8; 4], (ItemKind::Value, None, vec![7; len]));

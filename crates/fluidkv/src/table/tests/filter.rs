@@ -31,7 +31,7 @@ fn a_filter_has_every_key_and_few_others() {
 }
 
 #[test]
-fn without_a_filter_everything_may_be_there() {
+fn without_a_filter_every_key_may_be_present() {
     let (_, bytes) = filtered(0, 100);
     let meta = TableMeta::open(&bytes, IDENTITY).expect("sound");
     let table = meta.table(&bytes).expect("whole");

@@ -17,7 +17,7 @@ fn filled(key_len: usize, value_len: usize) -> (usize, usize) {
 }
 
 #[test]
-fn small_items_take_hardly_more_than_themselves() {
+fn small_items_have_little_overhead() {
     let (bytes, items) = filled(8, 8);
     assert!(bytes as f64 <= 21.6 * items as f64, "{bytes} for {items}");
     let (bytes, items) = filled(16, 64);
@@ -57,7 +57,7 @@ fn a_builder_is_full_at_the_size_asked_for() {
 }
 
 #[test]
-fn a_builder_refuses_keys_out_of_order_and_what_no_item_can_be() {
+fn a_builder_refuses_unordered_keys_and_invalid_items() {
     let refuses = |items: &[Item<'_>]| {
         let add_all = || {
             let mut builder = TableBuilder::new(&TableOptions::default(), IDENTITY);

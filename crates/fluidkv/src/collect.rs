@@ -28,25 +28,27 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_media::{Mutant, crc32c};
 
-use super::Dead;
-use super::append::By;
-use super::record::{Record, SEGMENT_HEADER, place_of};
-use super::segment::ValueSegment;
-use crate::entry::{Op, POINTER, Payload};
-use crate::inner::{Counts, Inner, lock};
+use crate::counts::Counts;
+use crate::entry::{Op, POINTER_BYTES, Payload};
+use crate::inner::Inner;
+use crate::large_values::Appender;
+use crate::locks::lock;
 use crate::manifest::Edit;
 use crate::publisher::publish;
 use crate::table::{Slot, hash};
+use crate::value_log::Dead;
+use crate::value_log::record::{Record, SEGMENT_HEADER_BYTES, name_of};
+use crate::value_log::segment::ValueSegment;
 use crate::view::{Known, View};
 
 /// Values that move together, and their approximate bytes.
-const GROUP: (usize, u64) = (64, 1 << 20);
+const MOVED_GROUP: (usize, u64) = (64, 1 << 20);
 /// Minimum share of garbage for a collection when a write did not fit.
-const SCARCE_PART: u64 = 16;
+const SCARCE_GARBAGE_DIVISOR: u64 = 16;
 
 /// The reference to a record by the newest version of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Naming {
+struct Reference {
     expiry: Option<u64>,
     expired: bool,
 }
@@ -62,7 +64,7 @@ impl Inner {
         let (mut bytes, mut garbage) = (0, 0);
         let mut best: Option<(f64, &Arc<ValueSegment>)> = None;
         for segment in all.iter().filter(|segment| segment.is_closed()) {
-            let usable = segment.bytes.saturating_sub(SEGMENT_HEADER).max(1);
+            let usable = segment.bytes.saturating_sub(SEGMENT_HEADER_BYTES).max(1);
             bytes += usable;
             garbage += segment.garbage();
             let share = if segment.is_dead() { 1.0 } else { segment.garbage() as f64 / usable as f64 };
@@ -76,21 +78,21 @@ impl Inner {
             return Some((f64::MAX, Arc::clone(segment)));
         }
         let over = garbage as f64 * 100.0 / bytes.max(1) as f64 / f64::from(self.options.value_garbage.max(1));
-        let worth = over > 1.0 || scarce && share >= 1.0 / SCARCE_PART as f64;
+        let worth = over > 1.0 || scarce && share >= 1.0 / SCARCE_GARBAGE_DIVISOR as f64;
         worth.then(|| (over.max(1.0), Arc::clone(segment)))
     }
 
     /// Returns how the newest version of `key` names the record of this pointer, if it does.
-    fn names(&self, view: &View, key: &[u8], pointer: &[u8; POINTER]) -> Result<Option<Naming>> {
+    fn find_reference(&self, view: &View, key: &[u8], pointer: &[u8; POINTER_BYTES]) -> Result<Option<Reference>> {
         let slot = Slot::new();
-        let known = view.find(key, hash(key), u64::MAX, self.how(), &slot)?;
+        let known = view.find(key, hash(key), u64::MAX, self.lookup_options(), &slot)?;
         Ok(match known {
             Some(known @ Known::Pointer(found, expiry)) if found == pointer => {
-                Some(Naming { expiry, expired: !known.is_live() })
+                Some(Reference { expiry, expired: !known.is_live() })
             }
             // A newer large value is excluded: the two would replace each other forever.
             Some(Known::Value(..) | Known::Deleted) if self.pool.mutant(Mutant::ValueMovedBlindly) => {
-                Some(Naming { expiry: None, expired: false })
+                Some(Reference { expiry: None, expired: false })
             }
             _ => None,
         })
@@ -112,16 +114,16 @@ impl Inner {
         let (mut group, mut bytes) = (Vec::new(), 0);
         for record in records.by_ref() {
             let pointer = record.pointer.encode();
-            let known = self.names(&self.view.load(), record.key, &pointer)?;
-            let Some(naming) = known else { continue };
-            if !naming.expired && crc32c(&[record.value]) != record.pointer.crc {
+            let known = self.find_reference(&self.view.load(), record.key, &pointer)?;
+            let Some(reference) = known else { continue };
+            if !reference.expired && crc32c(&[record.value]) != record.pointer.crc {
                 segment.damaged.store(true, Ordering::Release);
-                let place = format!("{}, byte {}", place_of(segment.id), record.pointer.offset());
+                let place = format!("{}, byte {}", name_of(segment.id), record.pointer.offset());
                 return Err(Error::corrupt(place, "a live value's checksum fails; the segment is kept"));
             }
             group.push(record);
             bytes += record.len();
-            if group.len() >= GROUP.0 || bytes >= GROUP.1 {
+            if group.len() >= MOVED_GROUP.0 || bytes >= MOVED_GROUP.1 {
                 self.move_values(segment, &group)?;
                 group.clear();
                 bytes = 0;
@@ -129,7 +131,7 @@ impl Inner {
         }
         if records.at != segment.written() {
             segment.damaged.store(true, Ordering::Release);
-            let place = format!("{}, byte {}", place_of(segment.id), records.at);
+            let place = format!("{}, byte {}", name_of(segment.id), records.at);
             return Err(Error::corrupt(place, "a record is not whole; the segment is kept"));
         }
         if !group.is_empty() {
@@ -138,7 +140,7 @@ impl Inner {
         if early.is_none() {
             // The writes that made values garbage are in the index. They become durable before the
             // values are freed.
-            self.log.as_ref().map_or(Ok(()), |log| self.settle_log(log))?;
+            self.log.as_ref().map_or(Ok(()), |log| self.commit_all_pending(log))?;
             self.retire(segment)?;
         }
         Counts::add(&self.values.collected, 1);
@@ -150,7 +152,7 @@ impl Inner {
     fn move_values(&self, segment: &ValueSegment, group: &[Record<'_>]) -> Result<()> {
         let values: Vec<_> = group.iter().map(|record| (record.key, record.value)).collect();
         let writing = self.order.writing();
-        let moved = self.append_values(&values, By::Collector)?;
+        let moved = self.append_values(&values, Appender::Collector)?;
         if self.pool.mutant(Mutant::ValueFreedEarly) {
             for record in group {
                 let from = segment.at.add(record.pointer.value_offset(record.key.len()));
@@ -163,7 +165,7 @@ impl Inner {
         let stripes = self.order.lock_all(hashes());
         let published = self.log.as_ref().map_or(Ok(()), |log| self.wait_published(log, hashes()));
         let view = self.view.load();
-        let outcome = published.and_then(|()| self.point_anew(&view, group, &moved));
+        let outcome = published.and_then(|()| self.redirect_pointers(&view, group, &moved));
         let (generation, full) = (view.active.generation, view.active.is_full());
         drop((stripes, view, writing));
         if full {
@@ -174,14 +176,14 @@ impl Inner {
     }
 
     /// Writes the entries that point to the copies of these records. The caller holds all stripes.
-    fn point_anew(&self, view: &View, group: &[Record<'_>], moved: &[[u8; POINTER]]) -> Result<()> {
+    fn redirect_pointers(&self, view: &View, group: &[Record<'_>], moved: &[[u8; POINTER_BYTES]]) -> Result<()> {
         let (mut ops, mut left, mut bytes) = (Vec::with_capacity(group.len()), Dead::default(), 0);
         for (record, copy) in group.iter().zip(moved) {
-            let naming = self.names(view, record.key, &record.pointer.encode())?;
-            if naming.is_none_or(|naming| naming.expired) {
+            let reference = self.find_reference(view, record.key, &record.pointer.encode())?;
+            if reference.is_none_or(|reference| reference.expired) {
                 left.add(record.key, copy);
             }
-            let Some(Naming { expiry, expired }) = naming else { continue };
+            let Some(Reference { expiry, expired }) = reference else { continue };
             ops.push(if expired {
                 Op { key: record.key, payload: Payload::Tombstone, expiry: None }
             } else {
@@ -203,8 +205,8 @@ impl Inner {
             return self.wait_committed(log, number);
         }
         let number = self.order.next();
-        let places = view.active.append_batch(ops, number, &self.reserve, true)?;
-        for (op, at) in ops.iter().zip(places) {
+        let positions = view.active.append_batch(ops, number, &self.reserve, true)?;
+        for (op, at) in ops.iter().zip(positions) {
             let old = view.active.publish(op.key, hash(op.key), at, self.order.has_snapshots());
             self.note_replaced(&view.active, old);
         }
@@ -214,7 +216,7 @@ impl Inner {
     /// Waits until every active write is in the index.
     fn quiesce_writes(&self) -> Result<()> {
         self.order.quiesce();
-        self.log.as_ref().map_or(Ok(()), |log| self.settle_log(log))
+        self.log.as_ref().map_or(Ok(()), |log| self.commit_all_pending(log))
     }
 
     /// Removes a segment from the manifest, then from the view of new readers.
@@ -237,7 +239,7 @@ impl Inner {
     /// [`Error::Corrupt`].
     pub(crate) fn live_bytes(&self, view: &View, segment: &ValueSegment) -> Result<u64> {
         segment.records(&self.pool).try_fold(0, |sum, record| {
-            let live = self.names(view, record.key, &record.pointer.encode())?.is_some();
+            let live = self.find_reference(view, record.key, &record.pointer.encode())?.is_some();
             Ok(sum + if live { record.len() } else { 0 })
         })
     }

@@ -1,4 +1,4 @@
-//! Appends to the value log.
+//! Writes of large values: appends to the value log (`value_log`), then an entry with the pointer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,17 +6,18 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, thread_slot};
 
-use super::record::{Pointer, SEGMENT_HEADER, encode_record, encode_segment, record_len};
-use super::segment::ValueSegment;
-use super::{Dead, OWN_PART, TAILS};
-use crate::entry::{Op, POINTER, Payload};
-use crate::inner::{Inner, lock};
+use crate::entry::{Op, POINTER_BYTES, Payload};
+use crate::inner::Inner;
+use crate::locks::lock;
 use crate::manifest::{Edit, ValueExtent, ValueUse};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Records};
+use crate::value_log::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment, record_len};
+use crate::value_log::segment::ValueSegment;
+use crate::value_log::{Dead, OWN_SEGMENT_DIVISOR, WRITER_TAIL_COUNT};
 
 /// The kind of writer that appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum Appender {
     /// A write, which leaves the reserve alone.
     Writer,
     /// The collector, which frees space and may use the reserve.
@@ -33,7 +34,7 @@ impl Inner {
     /// Returns the bytes that an operation adds to a log of entries.
     #[inline]
     pub(crate) fn logged_len(&self, op: &Op<'_>) -> usize {
-        if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER } else { op.entry_len() }
+        if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER_BYTES } else { op.entry_len() }
     }
 
     /// Like `apply`, for an operation with a large value: stores the value first, then the entry
@@ -45,7 +46,7 @@ impl Inner {
     /// value that the last group may have written.
     #[cold]
     pub(crate) fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
-        let pointer = self.append_values(&[(op.key, op.payload.bytes())], By::Writer)?[0];
+        let pointer = self.append_values(&[(op.key, op.payload.bytes())], Appender::Writer)?[0];
         let small = Op { payload: Payload::Pointer(&pointer), ..*op };
         self.apply_small(memtable, &small, hash).inspect_err(|_| self.forget_value(op.key, &pointer))
     }
@@ -63,7 +64,7 @@ impl Inner {
             return with(ops);
         }
         let large: Vec<_> = ops.iter().filter(|op| is_large(op)).map(|op| (op.key, op.payload.bytes())).collect();
-        let pointers = self.append_values(&large, By::Writer)?;
+        let pointers = self.append_values(&large, Appender::Writer)?;
         let mut next = pointers.iter();
         let mut small = Vec::with_capacity(ops.len());
         for op in ops {
@@ -84,12 +85,17 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`].
-    pub(crate) fn append_values(&self, values: &[(&[u8], &[u8])], by: By) -> Result<Vec<[u8; POINTER]>> {
-        let number = if by == By::Collector { TAILS } else { thread_slot() % TAILS };
+    pub(crate) fn append_values(
+        &self,
+        values: &[(&[u8], &[u8])],
+        appender: Appender,
+    ) -> Result<Vec<[u8; POINTER_BYTES]>> {
+        let number =
+            if appender == Appender::Collector { WRITER_TAIL_COUNT } else { thread_slot() % WRITER_TAIL_COUNT };
         let mut tail = lock(&self.values.tails[number].0);
         let mut pointers = Vec::with_capacity(values.len());
         for (key, value) in values {
-            match self.append_value(&mut tail, key, value, by) {
+            match self.append_value(&mut tail, key, value, appender) {
                 Ok(pointer) => pointers.push(pointer.encode()),
                 Err(error) => {
                     // The next owner of the tail fences only its own stores.
@@ -107,10 +113,16 @@ impl Inner {
     }
 
     /// Stores one value, which is durable after the next fence.
-    fn append_value(&self, tail: &mut Option<Arc<ValueSegment>>, key: &[u8], value: &[u8], by: By) -> Result<Pointer> {
+    fn append_value(
+        &self,
+        tail: &mut Option<Arc<ValueSegment>>,
+        key: &[u8],
+        value: &[u8],
+        appender: Appender,
+    ) -> Result<Pointer> {
         let len = record_len(key.len(), value.len());
-        if len > self.sizes.value_segment / OWN_PART {
-            let own = self.begin_values((SEGMENT_HEADER + len, SEGMENT_HEADER + len), by)?;
+        if len > self.sizes.value_segment / OWN_SEGMENT_DIVISOR {
+            let own = self.begin_segment((SEGMENT_HEADER_BYTES + len, SEGMENT_HEADER_BYTES + len), appender)?;
             let pointer = self.store_value(&own, key, value);
             own.sealed.store(true, Ordering::Release);
             return Ok(pointer);
@@ -119,7 +131,7 @@ impl Inner {
         if let Some(segment) = tail.as_mut().filter(has_room) {
             return Ok(self.store_value(segment, key, value));
         }
-        let fresh = self.begin_values((SEGMENT_HEADER + len, self.sizes.value_segment), by)?;
+        let fresh = self.begin_segment((SEGMENT_HEADER_BYTES + len, self.sizes.value_segment), appender)?;
         let pointer = self.store_value(&fresh, key, value);
         if let Some(full) = tail.replace(fresh) {
             full.sealed.store(true, Ordering::Release);
@@ -139,22 +151,22 @@ impl Inner {
     /// Allocates a segment and adds it to the manifest. Its size is the most that one free extent
     /// has, between `least` and `most`.
     #[cold]
-    fn begin_values(&self, (least, most): (u64, u64), by: By) -> Result<Arc<ValueSegment>> {
+    fn begin_segment(&self, (least, most): (u64, u64), appender: Appender) -> Result<Arc<ValueSegment>> {
         self.reserve.note_values();
         // A log that ends before this segment was begun is damaged: its hint proves that.
         self.view.load().active.flush_ends();
-        let (at, bytes) = match by {
-            By::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
-            By::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,
+        let (at, bytes) = match appender {
+            Appender::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
+            Appender::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,
         };
-        self.name_values(at, bytes).inspect_err(|error| {
+        self.record_segment(at, bytes).inspect_err(|error| {
             if !matches!(error, Error::Poisoned { .. }) {
                 self.pool.allocator().free_extent(&self.pool, at);
             }
         })
     }
 
-    fn name_values(&self, at: NvPtr, bytes: u64) -> Result<Arc<ValueSegment>> {
+    fn record_segment(&self, at: NvPtr, bytes: u64) -> Result<Arc<ValueSegment>> {
         let mut publisher = lock(&self.publisher);
         let next = publisher.state.next_value();
         let Ok(id) = u32::try_from(next) else {
@@ -165,7 +177,7 @@ impl Inner {
         self.pool.check()?;
         let edit = Edit::Values { begun: vec![ValueExtent { id: next, at, bytes }], ended: Vec::new() };
         publisher.apply(&self.pool, &edit, Vec::new())?;
-        let used = ValueUse { at, bytes, written: SEGMENT_HEADER, dead: 0, sealed: false };
+        let used = ValueUse { at, bytes, written: SEGMENT_HEADER_BYTES, dead: 0, sealed: false };
         let segment = Arc::new(ValueSegment::new(id, &used));
         self.values.add(&segment);
         Ok(segment)
@@ -173,7 +185,7 @@ impl Inner {
 
     /// Counts a value that no entry will name.
     #[cold]
-    pub(super) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER]) {
+    pub(crate) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER_BYTES]) {
         let mut dead = Dead::default();
         dead.add(key, pointer);
         self.values.note_dead(&dead);
@@ -191,7 +203,7 @@ impl Inner {
 
     fn count_replaced(&self, memtable: &Memtable, old: u64) {
         let mut dead = Dead::default();
-        if let Ok(entry) = crate::memtable::Records(&self.pool).entry(old) {
+        if let Ok(entry) = Records(&self.pool).entry(old) {
             dead.add_entry(&entry);
             memtable.note_dead(&dead);
             self.values.note_dead(&dead);
