@@ -41,7 +41,7 @@ pub(crate) struct Busy {
 
 impl Busy {
     /// Returns the number of running tasks.
-    pub(crate) fn working(&self) -> usize {
+    pub(crate) fn running_tasks(&self) -> usize {
         self.ranges.len() + usize::from(self.flushing) + usize::from(self.collecting)
     }
 

@@ -217,7 +217,7 @@ impl Inner {
     /// [`Error::Poisoned`].
     pub(crate) fn halve_largest(&self) -> Result<bool> {
         let mut publisher = lock(&self.publisher);
-        let Some((id, cut)) = publisher.halves_of_largest(&self.pool, self.sizes.range) else { return Ok(false) };
+        let Some((id, cut)) = publisher.plan_halving(&self.pool, self.sizes.range) else { return Ok(false) };
         let held = if self.migration.is_flushing() {
             Vec::new()
         } else {

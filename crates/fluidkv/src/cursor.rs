@@ -23,7 +23,7 @@ use lodestore_contract::{Direction, Result};
 
 use crate::entry::Entry;
 use crate::memtable::{Memtable, damaged};
-use crate::table::{Item, Place, Reads, Step, Table, Walk};
+use crate::table::{Item, Reads, SeekPosition, Step, Table, Walk};
 use crate::tables::{Sorted, TableHandle};
 use crate::view::{Known, Ranges};
 
@@ -232,31 +232,31 @@ impl<'a> SortedCursor<'a> {
             Direction::Backward => sorted.count_to(from).wrapping_sub(1),
         };
         let mut this = Self { tables, index, table: None, walk: Walk::new(reads), direction };
-        let place = match (from, direction) {
+        let position = match (from, direction) {
             (Bound::Unbounded, _) => this.edge(),
             (Bound::Included(key), Direction::Forward) | (Bound::Excluded(key), Direction::Backward) => {
-                Place::Before(key)
+                SeekPosition::Before(key)
             }
             (Bound::Excluded(key), Direction::Forward) | (Bound::Included(key), Direction::Backward) => {
-                Place::After(key)
+                SeekPosition::After(key)
             }
         };
-        this.seek(place)?;
+        this.seek(position)?;
         Ok(this)
     }
 
     /// Returns where a walk enters a table.
-    fn edge(&self) -> Place<'static> {
+    fn edge(&self) -> SeekPosition<'static> {
         match self.direction {
-            Direction::Forward => Place::Start,
-            Direction::Backward => Place::End,
+            Direction::Forward => SeekPosition::Start,
+            Direction::Backward => SeekPosition::End,
         }
     }
 
-    fn seek(&mut self, place: Place<'_>) -> Result<()> {
+    fn seek(&mut self, position: SeekPosition<'_>) -> Result<()> {
         self.walk.restart(0);
         self.table = self.tables.get(self.index).map(|handle| handle.table()).transpose()?;
-        self.table.map_or(Ok(()), |table| self.walk.seek(&table, place))
+        self.table.map_or(Ok(()), |table| self.walk.seek(&table, position))
     }
 
     #[inline]
@@ -293,7 +293,7 @@ impl<'a> SortedCursor<'a> {
                     return Ok(false);
                 }
                 self.index += 1;
-                self.seek(Place::Start)?;
+                self.seek(SeekPosition::Start)?;
             }
         }
         loop {

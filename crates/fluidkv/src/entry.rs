@@ -72,7 +72,7 @@ pub(crate) struct Frame {
     pub(crate) base: u64,
 }
 
-/// The position of an entry in its segment, found by [`crate::segment::place`].
+/// The position of an entry in its segment, found by [`crate::segment::place_record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// Offset from the segment's start, in bytes, a multiple of [`ENTRY_ALIGN_BYTES`].

@@ -73,12 +73,12 @@ const OLDER_BYTES: u64 = 40;
 #[repr(align(128))]
 struct Tail(Mutex<Segment>);
 
-/// The segment that is being written. While `room` is 0 there is none.
+/// The segment that is being written. While `records_end` is 0 there is none.
 #[derive(Default)]
 struct Segment {
     at: NvPtr,
     /// End of the space for records. The last record's end mark may be stored here.
-    room: u64,
+    records_end: u64,
     /// Offset of the header's spare copy.
     spare_at: u64,
     end: u64,

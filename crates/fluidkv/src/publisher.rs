@@ -329,7 +329,7 @@ impl Publisher {
 
     /// Returns the largest range, with a cut, if a split in halves reduces the required free space.
     /// The halves must also stay separate where ranges of more than `full` bytes are split.
-    pub(crate) fn halves_of_largest(&self, pool: &Pool, full: u64) -> Option<(u64, Key)> {
+    pub(crate) fn plan_halving(&self, pool: &Pool, full: u64) -> Option<(u64, Key)> {
         let chunk = u64::from(pool.options().chunk_bytes);
         let range = self.ranges.iter().max_by_key(|range| range.bytes_with_chunks(chunk))?;
         if range.bytes() < full / 2 {

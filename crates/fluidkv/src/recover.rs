@@ -50,7 +50,7 @@ use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
 use crate::value_log::segment::ValueSegment;
-use crate::value_log::{self, Dead, Reach};
+use crate::value_log::{self, Dead, PointerEnds};
 
 mod reach;
 mod salvage;
@@ -65,7 +65,7 @@ pub(crate) struct Recovery {
     pub(crate) left_out: AtomicU64,
     pub(crate) took: Mutex<Duration>,
     /// Log ends that may be damage.
-    pub(crate) unsure_ends: Mutex<Vec<Error>>,
+    pub(crate) unverified_ends: Mutex<Vec<Error>>,
     /// Whether a salvage dropped log records. Any other open would have failed.
     pub(crate) is_lossy: AtomicBool,
 }
@@ -156,14 +156,14 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &RecoveryOptions, recovery: &Recovery)
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
     let order = Order::new(state.last_sequence());
     let values = value_log::recover::open(pool, &mut state, how.settled)?;
-    let reach = Mutex::new(BTreeMap::new());
-    let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &reach)?;
+    let pointer_ends = Mutex::new(BTreeMap::new());
+    let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &pointer_ends)?;
     if is_counted && !how.salvage {
         reach::restore_log_counts(pool, &log_counts, &segments);
     }
-    let reach = reach.into_inner().unwrap_or_else(PoisonError::into_inner);
-    damage.extend(value_log::recover::check(pool, &values, &reach));
-    damage.append(&mut lock(&recovery.unsure_ends));
+    let pointer_ends = pointer_ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+    damage.extend(value_log::recover::check(pool, &values, &pointer_ends));
+    damage.append(&mut lock(&recovery.unverified_ends));
     recovery.corrupt.fetch_add(damage.len() as u64 + pool.damage_at_open(), Ordering::Relaxed);
     if how.salvage && recovery.is_lossy.load(Ordering::Relaxed) {
         pool.mark_damaged()?;
@@ -349,7 +349,7 @@ fn replay_segments(
     how: &RecoveryOptions,
     order: &Order,
     recovery: &Recovery,
-    reach: &Mutex<Reach>,
+    pointer_ends: &Mutex<PointerEnds>,
 ) -> Result<Option<Arc<Memtable>>> {
     if segments.is_empty() {
         return Ok(None);
@@ -362,8 +362,16 @@ fn replay_segments(
     let options =
         MemtableOptions::new(&how.sizes, generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
     let memtable = Memtable::replayed(pool, &options, written.clone());
-    let job =
-        Job { pool, memtable: &memtable, written: &written, how, order, recovery, reach, next: AtomicUsize::new(0) };
+    let job = Replay {
+        pool,
+        memtable: &memtable,
+        written: &written,
+        how,
+        order,
+        recovery,
+        pointer_ends,
+        next: AtomicUsize::new(0),
+    };
     let threads = how.threads.clamp(1, segments.len());
     let outcome = std::thread::scope(|scope| {
         let others = start_helpers(scope, "lodestore-fluid-replay", threads - 1, || job.work(segments));
@@ -377,18 +385,18 @@ fn replay_segments(
 }
 
 /// A replay, shared by its threads.
-struct Job<'a> {
+struct Replay<'a> {
     pool: &'a Pool,
     memtable: &'a Memtable,
     written: &'a [Written],
     how: &'a RecoveryOptions,
     order: &'a Order,
     recovery: &'a Recovery,
-    reach: &'a Mutex<Reach>,
+    pointer_ends: &'a Mutex<PointerEnds>,
     next: AtomicUsize,
 }
 
-impl Job<'_> {
+impl Replay<'_> {
     fn work(&self, segments: &[Segment]) -> Result<()> {
         while let Some(segment) = segments.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             self.segment(segment)?;
@@ -412,21 +420,21 @@ impl Job<'_> {
                 Error::corrupt(place, format!("{}: open it with salvage to keep the rest", damage.what))
             })?;
             match record {
-                Record::One(entry) => self.take(segment, at, &entry, entry.sequence(base))?,
+                Record::One(entry) => self.replay_entry(segment, at, &entry, entry.sequence(base))?,
                 Record::Batch(batch) => {
                     for (at, entry) in batch.members() {
-                        self.take(segment, at, &entry, entry.sequence(base))?;
+                        self.replay_entry(segment, at, &entry, entry.sequence(base))?;
                     }
                 }
             }
         }
         if let Some(outcome) = reader.outcome() {
             if !outcome.searched && segment.known_end == 0 {
-                self.note_unsure_end(segment, outcome.end);
+                self.note_unverified_end(segment, outcome.end);
             }
-            self.recovery.corrupt.fetch_add(outcome.lost_places, Ordering::Relaxed);
-            self.recovery.left_out.fetch_add(outcome.lost_places, Ordering::Relaxed);
-            self.recovery.is_lossy.fetch_or(outcome.lost_places > 0, Ordering::Relaxed);
+            self.recovery.corrupt.fetch_add(outcome.lost_ranges, Ordering::Relaxed);
+            self.recovery.left_out.fetch_add(outcome.lost_ranges, Ordering::Relaxed);
+            self.recovery.is_lossy.fetch_or(outcome.lost_ranges > 0, Ordering::Relaxed);
             if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
                 self.pool.flush(segment.at, outcome.end as usize);
                 self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE_BYTES);
@@ -459,21 +467,21 @@ impl Job<'_> {
     }
 
     /// Records that the last segment of a log may end early because of damage.
-    fn note_unsure_end(&self, segment: &Segment, end: u64) {
+    fn note_unverified_end(&self, segment: &Segment, end: u64) {
         let place = format!("log segment at {:?}, byte {end}", segment.at);
         let what = "whether the log ends there, or is damaged, cannot be told: too much behind it looks like long records. \
                     Compare what was written last with its source";
-        lock(&self.recovery.unsure_ends).push(Error::corrupt(place, what));
+        lock(&self.recovery.unverified_ends).push(Error::corrupt(place, what));
     }
 
     /// Adds an entry, unless a newer one of its key is present.
-    fn take(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64) -> Result<()> {
+    fn replay_entry(&self, segment: &Segment, at: u64, entry: &Entry<'_>, number: u64) -> Result<()> {
         let key = entry.key();
         if let Payload::Pointer(pointer) = entry.payload() {
             let pointer = Pointer::decode(pointer);
             let end = pointer.offset() + pointer.record_len(key.len());
-            let mut reach = lock(self.reach);
-            let most = reach.entry(pointer.id).or_default();
+            let mut pointer_ends = lock(self.pointer_ends);
+            let most = pointer_ends.entry(pointer.id).or_default();
             *most = end.max(*most);
         }
         let _stripe = self.order.lock(hash(key));

@@ -82,7 +82,7 @@ impl Running {
             return inner.pool.close(false);
         }
         // A poisoned store stays as after a crash.
-        let ended = inner.pool.check().and_then(|()| self.flush_out());
+        let ended = inner.pool.check().and_then(|()| self.flush_before_close());
         let settled = inner.separator.as_ref().map_or(Ok(()), |separator| separator.closing());
         // The reach of the manifest must be durable before the pool records a clean stop.
         let whole = inner.pool.check().and_then(|()| lock(&inner.publisher).mark_reach(&inner.pool)).and(settled);
@@ -95,7 +95,7 @@ impl Running {
     ///
     /// # Errors
     /// [`Error::Poisoned`]; [`Error::Corrupt`] if a log is damaged.
-    fn flush_out(&self) -> Result<()> {
+    fn flush_before_close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.values.seal_tails(true);
         let flushed = inner.flush_all().inspect_err(|error| inner.corrupt(error));

@@ -300,14 +300,14 @@ impl Running {
         let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
-        let mut walk = Walk { visit, visited: 0, last: None, stopped: false, wrong: None };
+        let mut walk = Walk { visit, visited: 0, last: None, stopped: false, first_error: None };
         for index in 0..moment.view.ranges.list.len() {
             moment.walk_range(index, &mut walk);
             if walk.stopped {
                 return Ok(walk.visited);
             }
         }
-        walk.wrong.map_or(Ok(walk.visited), Err)
+        walk.first_error.map_or(Ok(walk.visited), Err)
     }
 }
 
@@ -318,7 +318,7 @@ struct Walk<'v> {
     /// The last visited key of the current range; its buffer is reused.
     last: Option<Vec<u8>>,
     stopped: bool,
-    wrong: Option<Error>,
+    first_error: Option<Error>,
 }
 
 impl Walk<'_> {
@@ -334,7 +334,7 @@ impl Walk<'_> {
 
     fn note(&mut self, inner: &Inner, error: Error) {
         inner.corrupt(&error);
-        self.wrong.get_or_insert(error);
+        self.first_error.get_or_insert(error);
     }
 }
 

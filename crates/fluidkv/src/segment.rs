@@ -74,7 +74,7 @@ pub(crate) fn spare_at(capacity: u64) -> u64 {
 /// Returns where a writer's records end in a segment of this many bytes: the end mark of the last
 /// record still fits. Readers accept records up to the spare.
 #[inline]
-pub(crate) fn room_of(capacity: u64) -> u64 {
+pub(crate) fn records_end_of(capacity: u64) -> u64 {
     spare_at(capacity).saturating_sub(END_MARK_BYTES as u64)
 }
 
@@ -114,15 +114,15 @@ fn hinted_end(frame: Frame, hint: u64) -> Option<u64> {
 }
 
 /// Returns where a record of `len` bytes goes in a segment that is written up to `end` and may hold
-/// records up to `room`. This is `end`, or the next line if the record would otherwise touch one
-/// line more than necessary. `None` if it does not fit.
+/// records up to `records_end`. This is `end`, or the next line if the record would otherwise touch
+/// one line more than necessary. `None` if it does not fit.
 #[inline]
-pub(crate) fn place(end: u64, len: usize, room: u64) -> Option<Slot> {
+pub(crate) fn place_record(end: u64, len: usize, records_end: u64) -> Option<Slot> {
     debug_assert!(end.is_multiple_of(ENTRY_ALIGN_BYTES as u64) && len >= ENTRY_BYTES_MIN);
     let len = len as u64;
     let lines = (end % LINE_BYTES).checked_add(len)?.div_ceil(LINE_BYTES);
     let at = if lines > len.div_ceil(LINE_BYTES) { end.next_multiple_of(LINE_BYTES) } else { end };
-    (at.checked_add(len)? <= room).then(|| Slot { at, gap: ((at - end) / ENTRY_ALIGN_BYTES as u64) as u8 })
+    (at.checked_add(len)? <= records_end).then(|| Slot { at, gap: ((at - end) / ENTRY_ALIGN_BYTES as u64) as u8 })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,7 +292,7 @@ pub(crate) struct Outcome {
     /// The bytes after it.
     pub(crate) tail: Tail,
     /// Number of places where durable bytes were skipped; only in [`Mode::Salvage`].
-    pub(crate) lost_places: u64,
+    pub(crate) lost_ranges: u64,
     /// Bytes skipped there.
     pub(crate) lost_bytes: u64,
     /// False if the search for later records skipped some: too much of the space looks like long
@@ -437,8 +437,8 @@ impl<'a> SegmentReader<'a> {
             true => Tail::Clean,
             false => Tail::Torn,
         };
-        let (lost_places, lost_bytes) = self.lost;
-        self.outcome = Some(Outcome { end: self.end, tail, lost_places, lost_bytes, searched: self.searched });
+        let (lost_ranges, lost_bytes) = self.lost;
+        self.outcome = Some(Outcome { end: self.end, tail, lost_ranges, lost_bytes, searched: self.searched });
     }
 
     /// Returns whether the spare is damaged and nothing else confirms that the log ends here. The

@@ -65,7 +65,7 @@ impl Drop for Appended<'_> {
     fn drop(&mut self) {
         let mut space = lock(&self.values.space);
         for (part, live) in &self.parts {
-            space.written(part, if self.durable { *live } else { 0 });
+            space.end_write(part, if self.durable { *live } else { 0 });
         }
     }
 }
@@ -91,7 +91,7 @@ fn encode_part(
         }
         let at = part.from + bytes.len() as u32;
         let pointer = Pointer { segment: part.segment, generation: part.generation, at, len: item.len() as u32 };
-        Record::append(bytes, pointer.place(seed), item.key, item.value);
+        Record::append(bytes, pointer.location(seed), item.key, item.value);
         pointers[*index] = Some(pointer);
         next += 1;
     }
@@ -144,7 +144,7 @@ impl Values {
                 continue;
             };
             order[before..next].iter().for_each(|index| appended.pointers[*index] = None);
-            lock(&self.space).refused(&part);
+            lock(&self.space).fail_write(&part);
             match error {
                 // Retry in another segment.
                 Error::Io { .. } if refused < REFUSED_SEGMENTS_MAX => {

@@ -91,7 +91,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
     let is_salvage = pool.options().salvage;
     match found {
         Err(Error::Corrupt { place, what, .. }) if is_salvage => {
-            let segment_bytes = options.segment_of_new() as u32;
+            let segment_bytes = options.new_segment_bytes() as u32;
             let superblock = Superblock { segment_bytes, freed_expiry_max: u64::MAX, opening: 0 };
             Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
         }
@@ -118,7 +118,7 @@ fn found(file: BlockFile) -> Result<Begun> {
 /// Writes the superblock of a new file. The superblock is durable before any pointer into the file
 /// exists.
 fn create_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
-    let segment_bytes = options.segment_of_new() as u32;
+    let segment_bytes = options.new_segment_bytes() as u32;
     let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool)? };
     file.grow(BlockFile::BLOCK)?;
     write_superblock(file, superblock)?;

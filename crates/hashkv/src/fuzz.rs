@@ -4,7 +4,7 @@
 use lodestore_media::crc32c;
 
 use crate::layout::{
-    Place, Record, SEGMENT_HEADER_BYTES, SUPERBLOCK_SUMMED_BYTES, Stored, Superblock, VERSION, decode_segment,
+    Location, Record, SEGMENT_HEADER_BYTES, SUPERBLOCK_SUMMED_BYTES, Stored, Superblock, VERSION, decode_segment,
     each_record, encode_segment,
 };
 
@@ -64,13 +64,13 @@ fn segment(bytes: &[u8]) -> usize {
         assert!(bytes.starts_with(&encode_segment((SEGMENT_ID, generation), home)), "a header");
     }
     let generation = header.map_or(GENERATION_DEFAULT, |(_, generation)| generation);
-    let first = Place { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
+    let first = Location { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
     let (mut end, mut read) = (SEGMENT_HEADER_BYTES, usize::from(header.is_some()));
     each_record(bytes, first, |pointer, record| {
         let at = pointer.at as usize;
         assert!(at >= end && at + record.key.len() + record.value.len() <= bytes.len(), "a record's place");
         assert_eq!((pointer.segment, pointer.generation), (SEGMENT_ID, generation), "a record's use of the segment");
-        assert_eq!(Record::read(&bytes[at..], pointer.place(SEED)), Some(record), "a record by its pointer");
+        assert_eq!(Record::read(&bytes[at..], pointer.location(SEED)), Some(record), "a record by its pointer");
         (end, read) = (at + pointer.len as usize, read + 1);
     });
     read
@@ -114,7 +114,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     let sum = crc32c(&[&sealed[..28]]);
     put(&mut sealed, 28, &sum.to_le_bytes());
     let generation = decode_segment(&sealed, SEGMENT_ID).map_or(GENERATION_DEFAULT, |(_, generation)| generation);
-    let place = Place { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
-    Record::seal(&mut sealed[SEGMENT_HEADER_BYTES..], place);
+    let location = Location { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
+    Record::seal(&mut sealed[SEGMENT_HEADER_BYTES..], location);
     sealed
 }

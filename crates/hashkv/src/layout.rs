@@ -250,9 +250,9 @@ impl Pointer {
         bytes.into()
     }
 
-    /// Returns the pointer to the record at `place`, of `len` bytes.
-    pub(crate) fn to(place: Place, len: u32) -> Self {
-        Self { segment: place.segment, generation: place.generation, at: place.at, len }
+    /// Returns the pointer to the record at `location`, of `len` bytes.
+    pub(crate) fn to(location: Location, len: u32) -> Self {
+        Self { segment: location.segment, generation: location.generation, at: location.at, len }
     }
 
     fn read(bytes: &[u8]) -> Self {
@@ -263,15 +263,15 @@ impl Pointer {
     }
 
     /// Returns the location of its record in the store with this seed.
-    pub(crate) fn place(self, seed: u32) -> Place {
-        Place { seed, segment: self.segment, generation: self.generation, at: self.at }
+    pub(crate) fn location(self, seed: u32) -> Location {
+        Location { seed, segment: self.segment, generation: self.generation, at: self.at }
     }
 }
 
 /// Location of a record. The record's checksum covers it: a record of another store, location or
 /// generation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The low half of the pool's identity.
     pub(crate) seed: u32,
     pub(crate) segment: u32,
@@ -320,13 +320,13 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Appends a record that will be stored at `place`.
-    pub(crate) fn append(to: &mut Blocks, place: Place, key: &[u8], value: &[u8]) {
+    /// Appends a record that will be stored at `location`.
+    pub(crate) fn append(to: &mut Blocks, location: Location, key: &[u8], value: &[u8]) {
         let mut head = [0; RECORD_HEADER_BYTES];
         head[4] = RECORD_MAGIC;
         head[6..8].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
         head[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        let sum = sum_of(place, &head, key, value);
+        let sum = sum_of(location, &head, key, value);
         head[..4].copy_from_slice(&sum.to_le_bytes());
         let begin = to.len();
         to.extend_from_slice(&head);
@@ -336,7 +336,7 @@ impl<'a> Record<'a> {
     }
 
     /// Returns the record that begins here; `None` if no complete record does.
-    pub(crate) fn read(bytes: &'a [u8], place: Place) -> Option<Self> {
+    pub(crate) fn read(bytes: &'a [u8], location: Location) -> Option<Self> {
         let head = bytes.get(..RECORD_HEADER_BYTES)?;
         if head[4] != RECORD_MAGIC {
             return None;
@@ -346,7 +346,7 @@ impl<'a> Record<'a> {
         let key = bytes.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + key_len)?;
         let value_at = RECORD_HEADER_BYTES + key_len;
         let value = bytes.get(value_at..value_at.checked_add(value_len)?)?;
-        (sum_of(place, head, key, value) == word(head)).then_some(Self { key, value })
+        (sum_of(location, head, key, value) == word(head)).then_some(Self { key, value })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -355,7 +355,7 @@ impl<'a> Record<'a> {
 
     /// Makes the start of these bytes a record with a valid checksum and with lengths that fit.
     #[cfg(feature = "fuzz")]
-    pub(crate) fn seal(bytes: &mut [u8], place: Place) {
+    pub(crate) fn seal(bytes: &mut [u8], location: Location) {
         let Some(room) = bytes.len().checked_sub(RECORD_HEADER_BYTES + 1) else { return };
         let key = usize::from(bytes[6]) % (room + 1);
         let value = usize::from(bytes[8]) % (room + 1 - key);
@@ -363,30 +363,30 @@ impl<'a> Record<'a> {
         bytes[6..8].copy_from_slice(&(key as u16).to_le_bytes());
         bytes[8..12].copy_from_slice(&(value as u32).to_le_bytes());
         let (head, rest) = bytes.split_at_mut(RECORD_HEADER_BYTES);
-        let sum = sum_of(place, head, &rest[..key + 1], &rest[key + 1..key + 1 + value]);
+        let sum = sum_of(location, head, &rest[..key + 1], &rest[key + 1..key + 1 + value]);
         head[..4].copy_from_slice(&sum.to_le_bytes());
     }
 }
 
-fn sum_of(place: Place, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
+fn sum_of(location: Location, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
     let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&place.seed.to_le_bytes());
-    bytes[4..8].copy_from_slice(&place.segment.to_le_bytes());
-    bytes[8..12].copy_from_slice(&place.generation.to_le_bytes());
-    bytes[12..].copy_from_slice(&place.at.to_le_bytes());
+    bytes[..4].copy_from_slice(&location.seed.to_le_bytes());
+    bytes[4..8].copy_from_slice(&location.segment.to_le_bytes());
+    bytes[8..12].copy_from_slice(&location.generation.to_le_bytes());
+    bytes[12..].copy_from_slice(&location.at.to_le_bytes());
     crc32c(&[&bytes, &head[4..], key, value])
 }
 
 /// Calls `each` for every record of a segment with its pointer. `first` is the location of the
 /// first record. Skips damage up to the next block. Returns whether the bytes are only records and
 /// padding.
-pub(crate) fn each_record<'a>(bytes: &'a [u8], first: Place, mut each: impl FnMut(Pointer, Record<'a>)) -> bool {
+pub(crate) fn each_record<'a>(bytes: &'a [u8], first: Location, mut each: impl FnMut(Pointer, Record<'a>)) -> bool {
     let (mut at, mut whole) = (first.at as usize, true);
     while at < bytes.len() {
-        let place = Place { at: at as u32, ..first };
-        if let Some(record) = Record::read(&bytes[at..], place) {
+        let location = Location { at: at as u32, ..first };
+        if let Some(record) = Record::read(&bytes[at..], location) {
             let len = record.len();
-            each(Pointer::to(place, len as u32), record);
+            each(Pointer::to(location, len as u32), record);
             at += len;
             continue;
         }
@@ -526,13 +526,13 @@ mod tests {
     fn records_of_a_segment_are_found_after_padding_and_damage() {
         let mut bytes = Blocks::new();
         bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
-        let first = Place { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER_BYTES as u32 };
+        let first = Location { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER_BYTES as u32 };
         let mut wanted = Vec::new();
         for round in 0..4u8 {
             for index in 0..5u8 {
                 let (key, value) = (vec![0, round, index], vec![index; usize::from(index) * 100]);
                 let at = bytes.len() as u32;
-                Record::append(&mut bytes, Place { at, ..first }, &key, &value);
+                Record::append(&mut bytes, Location { at, ..first }, &key, &value);
                 wanted.push((at, key, value));
             }
             bytes.resize(bytes.len().next_multiple_of(4096));
@@ -551,7 +551,9 @@ mod tests {
         assert_eq!(find(&bytes), (false, [&wanted[..10], &wanted[15..]].concat()));
         bytes[at as usize + 17] ^= 1;
         assert_eq!(find(&bytes), (true, wanted));
-        for other in [Place { segment: 8, ..first }, Place { generation: 4, ..first }, Place { seed: 4, ..first }] {
+        for other in
+            [Location { segment: 8, ..first }, Location { generation: 4, ..first }, Location { seed: 4, ..first }]
+        {
             assert!(!each_record(&bytes, other, |_, _| panic!("of another segment, use or store")));
         }
     }

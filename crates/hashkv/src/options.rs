@@ -147,7 +147,7 @@ impl HashKvOptions {
     }
 
     /// Returns the bytes of a segment of a new store.
-    pub(crate) fn segment_of_new(&self) -> u64 {
+    pub(crate) fn new_segment_bytes(&self) -> u64 {
         let capacity = self.index.pool.capacity;
         let least = (capacity / SEGMENTS_MAX).next_power_of_two().max(64 * KIB);
         let own = if self.segment_bytes == 0 { least } else { self.segment_bytes };
@@ -250,7 +250,7 @@ mod tests {
         for (capacity, wanted) in cases {
             let mut options = HashKvOptions::default();
             options.index.pool.capacity = capacity;
-            assert_eq!(options.segment_of_new(), wanted, "in {capacity}");
+            assert_eq!(options.new_segment_bytes(), wanted, "in {capacity}");
             let superblock = Superblock { segment_bytes: wanted as u32, freed_expiry_max: 0, opening: 1 };
             assert!(Superblock::decode(&superblock.encode()).is_ok(), "in {capacity}");
         }

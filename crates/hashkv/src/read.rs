@@ -63,7 +63,7 @@ impl Values {
     pub(crate) fn read_record(&self, pointer: Pointer, key: &[u8], record: &mut [u8]) -> Result<Option<usize>> {
         let Some(from) = self.offset_of(pointer) else { return Ok(None) };
         self.file.read(from, record)?;
-        let found = Record::read(record, pointer.place(self.seed())).filter(|found| found.key == key);
+        let found = Record::read(record, pointer.location(self.seed())).filter(|found| found.key == key);
         Ok(found.map(|found| found.value.len()))
     }
 
@@ -135,12 +135,12 @@ impl Values {
     /// # Errors
     /// As the contract's.
     pub(crate) fn get_into(&self, index: &FluidKv, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.get_by(key, value, |value| index.get_into(key, value))
+        self.get_with_lookup(key, value, |value| index.get_into(key, value))
     }
 
     /// As [`Self::get_into`], with `look_up` for the lookup in the LSM.
     #[inline]
-    pub(crate) fn get_by(
+    pub(crate) fn get_with_lookup(
         &self,
         key: &[u8],
         value: &mut Vec<u8>,

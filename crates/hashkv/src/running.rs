@@ -33,7 +33,7 @@ struct Stopping {
 
 impl Stopping {
     /// Waits for `time`, or less if the store is being closed.
-    fn rest(&self, time: Duration) {
+    fn wait(&self, time: Duration) {
         let guard = lock(&self.lock);
         drop(self.changed.wait_timeout_while(guard, time, |()| !self.stop.load(Ordering::Acquire)));
     }
@@ -58,7 +58,7 @@ fn collect_in_background(values: &Values, rate: u64, stopping: &Stopping) {
     while !stopping.stop.load(Ordering::Acquire) {
         let found = values.run_background_step();
         let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
-        stopping.rest(if found { paced } else { paced.max(IDLE_PAUSE) });
+        stopping.wait(if found { paced } else { paced.max(IDLE_PAUSE) });
     }
 }
 

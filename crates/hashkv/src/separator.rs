@@ -28,13 +28,13 @@ impl Values {
         let keys: Vec<_> = items.iter().map(|item| item.key).collect();
         let mut before = Vec::with_capacity(keys.len());
         // On damage, `peek_tables` has reported all readable entries.
-        let _ = index.peek_tables(&keys, &mut |place, stored| {
+        let _ = index.peek_tables(&keys, &mut |number, stored| {
             if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
-                before.push((place, pointer.generation));
+                before.push((number, pointer.generation));
             }
         });
         let space = lock(&self.space);
-        before.iter().for_each(|(place, generation)| items[*place].cold = space.is_old(*generation));
+        before.iter().for_each(|(number, generation)| items[*number].cold = space.is_old(*generation));
     }
 }
 
@@ -69,7 +69,7 @@ impl Separator for Values {
     fn published(&self) {
         let parts = std::mem::take(&mut *lock(&self.unpublished));
         let mut space = lock(&self.space);
-        parts.iter().for_each(|(part, live)| space.written(part, *live));
+        parts.iter().for_each(|(part, live)| space.end_write(part, *live));
         drop(space);
         self.note_full();
         self.signal_work();
@@ -107,7 +107,7 @@ impl Separator for Values {
         let mut space = lock(&self.space);
         for stored in stored {
             if let Ok(Stored::Pointer(pointer)) = Stored::read(stored) {
-                space.died(pointer);
+                space.mark_dead(pointer);
             }
         }
         drop(space);

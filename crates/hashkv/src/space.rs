@@ -19,7 +19,8 @@
 //!    records, or when an open found none. For segments found by an open, collections ask the LSM
 //!    which records are live. For other segments flushes report dead records, and the LSM is not
 //!    asked about records reported dead. For a segment with unreadable records, `live` tells
-//!    whether all live records were moved. A wrong call of [`Space::died`] therefore loses a value.
+//!    whether all live records were moved. A wrong call of [`Space::mark_dead`] therefore loses a
+//!    value.
 //! 4. A segment is not collected while it is being written or holds records that the LSM does not
 //!    name yet (`writers`). A segment waits while readers of an older state may access it.
 
@@ -394,7 +395,7 @@ impl Space {
     }
 
     /// Ends a write to a part, with `live` bytes of live records.
-    pub(crate) fn written(&mut self, part: &SegmentPart, live: u64) {
+    pub(crate) fn end_write(&mut self, part: &SegmentPart, live: u64) {
         let segment = &mut self.segments[part.segment as usize];
         assert!(segment.writers > 0, "a part is written once");
         segment.writers -= 1;
@@ -405,8 +406,8 @@ impl Space {
     /// Ends a failed write to a part. If the segment has no other part, the segment becomes free
     /// again, and is allocated last. Otherwise the segment is sealed. While it holds live bytes and
     /// no record in it dies, it is not collected and not written again.
-    pub(crate) fn refused(&mut self, part: &SegmentPart) {
-        self.written(part, 0);
+    pub(crate) fn fail_write(&mut self, part: &SegmentPart) {
+        self.end_write(part, 0);
         let segment = &mut self.segments[part.segment as usize];
         if part.from > 0 || segment.used > part.len || segment.state != State::Held {
             (segment.sealed, segment.damaged, segment.has_unread) = (true, true, segment.counted() > 0);
@@ -427,7 +428,7 @@ impl Space {
     /// The record must be dead for good: a collection drops it without asking the LSM for its key.
     /// The generation distinguishes the record from records of other uses. No later use may have
     /// that number while a pointer names it ([`Self::note_use`]).
-    pub(crate) fn died(&mut self, pointer: Pointer) {
+    pub(crate) fn mark_dead(&mut self, pointer: Pointer) {
         let segment = self.segments.get_mut(pointer.segment as usize);
         if let Some(segment) = segment.filter(|one| one.live > 0 && one.generation == pointer.generation) {
             // A segment is not free before a collection has examined it.

@@ -151,7 +151,7 @@ impl HashKv {
 
     /// Returns the outcome of a write. If the write `changed` anything, the next check for space
     /// flushes it first.
-    fn written<T>(&self, outcome: Result<T>, changed: impl FnOnce(&T) -> bool) -> Result<T> {
+    fn note_outcome<T>(&self, outcome: Result<T>, changed: impl FnOnce(&T) -> bool) -> Result<T> {
         // A write refused for lack of space has changed nothing.
         let has_changed = match &outcome {
             Ok(done) => changed(done),
@@ -192,7 +192,7 @@ impl Store for HashKv {
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         lodestore_contract::limits::check_value(value)?;
         let stored = self.admitted(key, value)?;
-        self.written(self.running.index.put_expiring(key, &stored, expiry), |()| true)
+        self.note_outcome(self.running.index.put_expiring(key, &stored, expiry), |()| true)
     }
 
     fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
@@ -202,7 +202,7 @@ impl Store for HashKv {
             Err(Error::Full { .. }) if self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.insert(key, &stored, lifetime), |did| *did)
+        self.note_outcome(self.running.index.insert(key, &stored, lifetime), |did| *did)
     }
 
     fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
@@ -211,11 +211,11 @@ impl Store for HashKv {
             Err(Error::Full { .. }) if !self.contains(key)? => return Ok(false),
             stored => stored?,
         };
-        self.written(self.running.index.update(key, &stored, lifetime), |did| *did)
+        self.note_outcome(self.running.index.update(key, &stored, lifetime), |did| *did)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.written(self.running.index.delete(key), |did| *did)
+        self.note_outcome(self.running.index.delete(key), |did| *did)
     }
 
     fn compare_and_swap(
@@ -242,7 +242,7 @@ impl Store for HashKv {
     }
 
     fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
-        while let Some(needed) = self.written(self.try_update_with(key, change), Option::is_none)? {
+        while let Some(needed) = self.note_outcome(self.try_update_with(key, change), Option::is_none)? {
             self.running.values.recheck_space(needed)?;
         }
         Ok(())
@@ -301,7 +301,7 @@ impl Store for HashKv {
             Ok(ops) => index.write_checked(&mut checked, &Batch { ops }),
             Err(error) => Commit::after_refusal(error, || index.write_checked(&mut checked, &Batch::default())),
         };
-        self.written(written, |commit| commit.is_done())
+        self.note_outcome(written, |commit| commit.is_done())
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

@@ -113,7 +113,7 @@ impl Values {
         });
         let mut value = Vec::new();
         for key in &keys {
-            match self.get_by(key, &mut value, |value| index.peek_into(key, value)) {
+            match self.get_with_lookup(key, &mut value, |value| index.peek_into(key, value)) {
                 Ok(is_there) => {
                     report.records += u64::from(is_there);
                     report.bytes += (RECORD_HEADER_BYTES + key.len() + value.len()) as u64;

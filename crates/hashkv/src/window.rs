@@ -33,7 +33,7 @@ enum Held {
     /// A value of this length, stored after the key.
     Value(usize),
     /// A record at this offset in the file.
-    Separated { pointer: Pointer, place: u64 },
+    Separated { pointer: Pointer, offset: u64 },
     /// No value, with the reason.
     Failed(Error),
 }
@@ -98,28 +98,28 @@ impl Window {
     fn plan(&mut self, first: usize) {
         let mut order = Vec::with_capacity(self.pairs.len() - first);
         for (number, pair) in self.pairs.iter().enumerate().skip(first) {
-            if let Held::Separated { pointer, place } = &pair.held {
-                order.push((*place, number, *pointer));
+            if let Held::Separated { pointer, offset } = &pair.held {
+                order.push((*offset, number, *pointer));
             }
         }
-        order.sort_unstable_by_key(|(place, number, _)| (*place, *number));
+        order.sort_unstable_by_key(|(offset, number, _)| (*offset, *number));
         self.runs.clear();
         self.planned = first;
-        for (place, number, pointer) in order {
+        for (offset, number, pointer) in order {
             let len = u64::from(pointer.len);
             match self.runs.last_mut() {
-                Some(run) if run.segment == pointer.segment && place <= run.from + run.len + READ_GAP_MAX => {
-                    run.len = run.len.max(place + len - run.from);
+                Some(run) if run.segment == pointer.segment && offset <= run.from + run.len + READ_GAP_MAX => {
+                    run.len = run.len.max(offset + len - run.from);
                     run.pairs += 1;
                 }
                 last => {
                     let at = last.map_or(0, |run| run.at + run.len as usize);
-                    self.runs.push(Run { segment: pointer.segment, from: place, len, at, pairs: 1, failed: None });
+                    self.runs.push(Run { segment: pointer.segment, from: offset, len, at, pairs: 1, failed: None });
                 }
             }
             let index = self.runs.len() - 1;
             let run = &self.runs[index];
-            self.pairs[number].run = (index, run.at + (place - run.from) as usize);
+            self.pairs[number].run = (index, run.at + (offset - run.from) as usize);
         }
     }
 
@@ -209,7 +209,7 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
             }
             Ok(Stored::Pointer(pointer)) => {
                 let held = match self.values.offset_of(pointer) {
-                    Some(place) => Held::Separated { pointer, place },
+                    Some(offset) => Held::Separated { pointer, offset },
                     None => Held::Failed(lost_value(pointer)),
                 };
                 self.filling.add(Pair { value: &[], ..stored }, held);
@@ -233,10 +233,10 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
     fn switch_windows(&mut self) {
         self.size = (self.size * 2).min(WINDOW_PAIRS.1);
         let first = self.filling.pairs.iter().find_map(|pair| match pair.held {
-            Held::Separated { place, .. } => Some(place),
+            Held::Separated { offset, .. } => Some(offset),
             _ => None,
         });
-        if first.is_none_or(|place| self.values.file.is_warm(place)) {
+        if first.is_none_or(|offset| self.values.file.is_warm(offset)) {
             self.flush();
             return;
         }
@@ -269,8 +269,8 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
     fn show_pairs(&mut self, window: &mut Window, mut planned: usize) {
         let file = &self.values.file;
         let prefetch = |window: &Window, number: usize| {
-            if let Some(Pending { held: Held::Separated { pointer, place }, .. }) = window.pairs.get(number) {
-                file.prefetch(*place, pointer.len as usize);
+            if let Some(Pending { held: Held::Separated { pointer, offset }, .. }) = window.pairs.get(number) {
+                file.prefetch(*offset, pointer.len as usize);
             }
         };
         (0..PREFETCH_COUNT.min(planned)).for_each(|number| prefetch(window, number));
@@ -278,8 +278,8 @@ impl<'w, V: FnMut(Pair<'_>) -> Visit> Walk<'w, V> {
             if number < planned {
                 prefetch(window, number + PREFETCH_COUNT);
                 // The rest is not in the page cache: read it as a window.
-                if let Held::Separated { place, .. } = window.pairs[number].held
-                    && !file.is_warm(place)
+                if let Held::Separated { offset, .. } = window.pairs[number].held
+                    && !file.is_warm(offset)
                 {
                     planned = number;
                     window.plan(planned);
@@ -336,7 +336,7 @@ impl Values {
     /// # Errors
     /// [`Error::Corrupt`].
     fn value_in<'b>(&self, pointer: Pointer, key: &[u8], record: &'b [u8]) -> Result<&'b [u8]> {
-        let found = Record::read(record, pointer.place(self.seed())).filter(|found| found.key == key);
+        let found = Record::read(record, pointer.location(self.seed())).filter(|found| found.key == key);
         found.map(|found| found.value).ok_or_else(|| lost_value(pointer))
     }
 

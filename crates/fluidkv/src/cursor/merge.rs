@@ -85,14 +85,14 @@ impl<'a> Merge<'a> {
         }
         let heap = (0..standing.len() as u32).collect::<Vec<_>>();
         let mut this = Self { direction, sources: standing, heap, shown: false, dead: Dead::default() };
-        (0..this.heap.len() / 2).rev().for_each(|place| this.sift_down(place));
+        (0..this.heap.len() / 2).rev().for_each(|position| this.sift_down(position));
         Ok(this)
     }
 
     /// Returns the source at a position of the heap.
     #[inline]
-    fn at(&self, place: usize) -> &MergeSource<'a> {
-        &self.sources[self.heap[place] as usize]
+    fn at(&self, position: usize) -> &MergeSource<'a> {
+        &self.sources[self.heap[position] as usize]
     }
 
     /// Returns whether the source at heap position `a` comes before the source at `b`.
@@ -106,19 +106,19 @@ impl<'a> Merge<'a> {
 
     /// Moves the source at a heap position down until the heap is in order.
     #[inline]
-    fn sift_down(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut position: usize) {
         loop {
-            let left = 2 * place + 1;
+            let left = 2 * position + 1;
             if left >= self.heap.len() {
                 return;
             }
             let right = left + 1;
             let least = if right < self.heap.len() && self.before(right, left) { right } else { left };
-            if !self.before(least, place) {
+            if !self.before(least, position) {
                 return;
             }
-            self.heap.swap(place, least);
-            place = least;
+            self.heap.swap(position, least);
+            position = least;
         }
     }
 
@@ -189,13 +189,13 @@ impl<'a> Merge<'a> {
     /// Steps the source at a heap position, which is the top or one of its children. Removes a
     /// source that has ended.
     #[inline]
-    fn step_at(&mut self, place: usize) -> Result<()> {
-        let index = self.heap[place] as usize;
+    fn step_at(&mut self, position: usize) -> Result<()> {
+        let index = self.heap[position] as usize;
         if !self.sources[index].step()? {
-            self.heap.swap_remove(place);
+            self.heap.swap_remove(position);
         }
         // The source that replaced it came from below, so the order above still holds.
-        self.sift_down(place);
+        self.sift_down(position);
         Ok(())
     }
 
@@ -224,16 +224,16 @@ impl<'a> Merge<'a> {
     /// Skips older versions of the key at the top.
     fn pass_older(&mut self) -> Result<()> {
         loop {
-            let same = |place: &usize| {
-                let (top, other) = (self.at(0), self.at(*place));
+            let same = |position: &usize| {
+                let (top, other) = (self.at(0), self.at(*position));
                 top.head == other.head && top.pair().key == other.pair().key
             };
-            let Some(place) = (1..self.heap.len().min(3)).find(same) else { return Ok(()) };
-            let other = self.sources[self.heap[place] as usize].pair();
+            let Some(position) = (1..self.heap.len().min(3)).find(same) else { return Ok(()) };
+            let other = self.sources[self.heap[position] as usize].pair();
             if let Known::Pointer(pointer, _) = other.known {
                 self.dead.add(other.key, pointer);
             }
-            self.step_at(place)?;
+            self.step_at(position)?;
         }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct Chain {
     nonce: u64,
     /// Bytes of its records, and of the space for records.
     end: u64,
-    room: u64,
+    records_capacity: u64,
     /// Whether an earlier open may have written to it. Extents that were allocated and not linked
     /// may contain records with this nonce.
     is_continued: bool,
@@ -107,7 +107,7 @@ impl Chain {
     }
 
     fn is_full(&self, len: u64) -> bool {
-        self.end + len > self.room
+        self.end + len > self.records_capacity
     }
 
     /// Frees its extents, which nothing names any more.
@@ -146,23 +146,23 @@ impl Chain {
         if !self.is_full(len) {
             return Ok(());
         }
-        let (before, room) = (self.links.len(), self.room);
+        let (before, records_capacity) = (self.links.len(), self.records_capacity);
         while self.is_full(len) {
-            let missing = self.end + len - self.room;
+            let missing = self.end + len - self.records_capacity;
             // As many bytes as the chain has: a long chain thus has few extents.
             let sizes = (
                 missing.min(EXTENT_RECORDS_BYTES_MIN) + HEADER_BYTES,
-                missing.max(self.room).max(EXTENT_RECORDS_BYTES_MIN) + HEADER_BYTES,
+                missing.max(self.records_capacity).max(EXTENT_RECORDS_BYTES_MIN) + HEADER_BYTES,
             );
             match reserve.alloc_for_manifest(pool, sizes) {
                 Ok((at, capacity)) => {
                     let link = Link { at, capacity };
-                    self.room += link.records();
+                    self.records_capacity += link.records();
                     self.links.push(link);
                 }
                 Err(error) => {
                     self.links.drain(before..).for_each(|link| pool.allocator().free_extent(pool, link.at));
-                    self.room = room;
+                    self.records_capacity = records_capacity;
                     return Err(error);
                 }
             }
@@ -193,7 +193,7 @@ impl Chain {
             self.is_continued = false;
             return Ok(());
         }
-        if let Some(word) = self.place_of(end) {
+        if let Some(word) = self.position_of(end) {
             pool.publish_u64(word, NO_RECORD_MAGIC);
             pool.flush(word, 8);
             pool.fence();
@@ -212,7 +212,7 @@ impl Chain {
 
     /// Returns the position of the byte at offset `at` of the records, if the chain has space for
     /// it.
-    fn place_of(&self, at: u64) -> Option<NvPtr> {
+    fn position_of(&self, at: u64) -> Option<NvPtr> {
         let mut begin = 0;
         for link in &self.links {
             if at < begin + link.records() {
@@ -255,7 +255,7 @@ impl Chain {
             let link = Link { at: next, capacity: head.capacity };
             let all = pool.bytes(next, head.capacity as usize).ok_or_else(|| wrong(number, "is nowhere"))?;
             bytes.extend_from_slice(&all[EXTENT_HEADER_BYTES..]);
-            this.room += link.records();
+            this.records_capacity += link.records();
             this.links.push(link);
             this.linked += 1;
             next = NvPtr::from_raw(pool.load_u64(next.add(LINK_AT)));

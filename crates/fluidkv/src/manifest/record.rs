@@ -186,7 +186,7 @@ pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
     loop {
         let rest = &bytes[replayed.end..];
         let Some(found) = Found::whole(rest, nonce) else { break };
-        replayed.take(&found)?;
+        replayed.apply_record(&found)?;
     }
     let rest = &bytes[replayed.end..];
     if let Some(later) = later_record(rest, nonce, replayed.next_number) {
@@ -211,7 +211,7 @@ impl Replayed {
     }
 
     /// Applies a whole record.
-    fn take(&mut self, found: &Found<'_>) -> Result<()> {
+    fn apply_record(&mut self, found: &Found<'_>) -> Result<()> {
         if found.number != self.next_number {
             return Err(wrong(found.number, format!("where record {} must be", self.next_number)));
         }

@@ -48,13 +48,13 @@ pub(crate) fn salvage(bytes: &[u8], nonce: u64) -> Option<Kept> {
             return Some(kept);
         };
         kept.damaged += found.number.wrapping_sub(number);
-        kept.take(&found);
+        kept.apply_record(&found);
         (end, number) = (end + at + found.bytes.len(), found.number.wrapping_add(1));
     }
 }
 
 impl Kept {
-    fn take(&mut self, found: &Found<'_>) {
+    fn apply_record(&mut self, found: &Found<'_>) {
         let edit = found.kind().and_then(|kind| found.body().edit(kind));
         if let Some(Edit::Flush { generation, last_sequence, .. }) = &edit {
             self.flushed = self.flushed.max(*generation);

@@ -12,7 +12,8 @@ use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
 use crate::locks::lock;
 use crate::reserve::Reserve;
 use crate::segment::{
-    SEGMENT_HEADER_BYTES, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place, room_of, spare_at,
+    SEGMENT_HEADER_BYTES, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place_record, records_end_of,
+    spare_at,
 };
 
 /// Divisor: when space is scarce, a segment for deletes has at least this share of the usual bytes.
@@ -38,7 +39,7 @@ impl Memtable {
         let len = op.entry_len();
         let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place_record(segment.end, len, segment.records_end), segment.frame) {
                 let Some(header) = encode_header(frame, slot, number, true, op) else {
                     return Err(sequence_out_of_range());
                 };
@@ -78,7 +79,7 @@ impl Memtable {
         let len = BatchRecord::len_of(ops).ok_or_else(full)?;
         let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place_record(segment.end, len, segment.records_end), segment.frame) {
                 let record = BatchRecord::encode(frame, slot, number, true, ops).ok_or_else(sequence_out_of_range)?;
                 if segment.end > segment.protect_at {
                     self.protect_records(&mut segment);
@@ -144,7 +145,7 @@ impl Memtable {
         self.check_dram_limit();
         *segment = Segment {
             at,
-            room: room_of(capacity),
+            records_end: records_end_of(capacity),
             spare_at: spare_at(capacity),
             end: SEGMENT_HEADER_BYTES as u64,
             spare: Some(Box::new(header)),

@@ -18,7 +18,7 @@ use crate::entry::batch::BatchRecord;
 use crate::entry::{Op, Payload, encode_header};
 use crate::locks::lock;
 use crate::reserve::Reserve;
-use crate::segment::place;
+use crate::segment::place_record;
 use crate::table::hash;
 
 /// The contents of one record.
@@ -92,7 +92,7 @@ impl Memtable {
         let len = content.len().ok_or_else(full)?;
         let mut segment = lock(&self.tails[0].0);
         loop {
-            if let (Some(slot), Some(frame)) = (place(segment.end, len, segment.room), segment.frame) {
+            if let (Some(slot), Some(frame)) = (place_record(segment.end, len, segment.records_end), segment.frame) {
                 let number = log.next();
                 let durable = segment.last <= log.durable();
                 // Its first record is durable by now, with its header.

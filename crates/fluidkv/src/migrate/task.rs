@@ -69,7 +69,7 @@ impl Inner {
         }
         let mut busy = lock(&self.migration.busy);
         busy.failures.clear_if_space_grew(self.sizes.range.min(self.sizes.memtable) / 4, || self.usable_bytes());
-        let quiet = busy.working() == 0;
+        let quiet = busy.running_tasks() == 0;
         if busy.serial && !quiet {
             return Search::Busy;
         }
@@ -88,14 +88,14 @@ impl Inner {
         let view = self.view.load();
         // A thread that frees space or settles counts as a worker: each table being built uses
         // DRAM.
-        if self.options.workers > 0 && busy.working() >= self.options.workers {
+        if self.options.workers > 0 && busy.running_tasks() >= self.options.workers {
             return None;
         }
         if !view.frozen.is_empty() && !busy.flushing && busy.failures.flush().is_none() {
             busy.flushing = true;
             return Some(Task::Flush);
         }
-        if due == Due::Needed && self.options.workers > 0 && busy.working() >= self.migration.governor.allowed() {
+        if due == Due::Needed && self.options.workers > 0 && busy.running_tasks() >= self.migration.governor.allowed() {
             return None;
         }
         let free = |range: &&Arc<Range>| busy.can_start(range.id);

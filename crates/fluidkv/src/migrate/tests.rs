@@ -498,7 +498,7 @@ fn a_panicking_sink_harms_no_background_work() {
     let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.settle()));
     assert!(settled.is_err(), "the sink panicked");
     let inner = &store.running.inner;
-    assert_eq!(lock(&inner.migration.busy).working(), 0, "what it told of had ended");
+    assert_eq!(lock(&inner.migration.busy).running_tasks(), 0, "what it told of had ended");
     store.put(b"another", b"key").expect("the store goes on");
     assert_eq!(store.get(b"another").expect("get"), Some(b"key".to_vec()));
 }

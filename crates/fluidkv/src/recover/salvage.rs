@@ -144,7 +144,7 @@ fn add_separate_tables(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeSt
     let mut all: Vec<_> = named.into_iter().map(|table| (table, true)).collect();
     all.extend(unnamed.into_iter().map(|table| (table, false)));
     all.sort_by(|(a, _), (b, _)| a.min.cmp(&b.min));
-    let alone = is_separate_each(&all);
+    let alone = overlap_none(&all);
     let (mut found, mut taken) = (0, BTreeSet::new());
     for ((table, is_named), alone) in all.iter().zip(alone) {
         if *is_named {
@@ -167,7 +167,7 @@ fn add_separate_tables(unnamed: Vec<Arc<TableDescriptor>>, ranges: &mut [RangeSt
 }
 
 /// Returns which of these, in the order of their smallest keys, overlap no other.
-fn is_separate_each(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
+fn overlap_none(all: &[(Arc<TableDescriptor>, bool)]) -> Vec<bool> {
     let mut alone = vec![true; all.len()];
     // The table before this one that reaches furthest.
     let mut furthest: Option<usize> = None;

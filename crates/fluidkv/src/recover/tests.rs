@@ -8,7 +8,7 @@ use lodestore_media::{PoolOptions, u64_at};
 
 use super::*;
 use crate::entry::{Frame, Op, encode_header};
-use crate::segment::{SEGMENT_HEADER_BYTES, place, spare_at};
+use crate::segment::{SEGMENT_HEADER_BYTES, place_record, spare_at};
 use crate::{ENGINE, FORMAT, FluidKv, FluidOptions};
 
 fn options(salvage: bool) -> FluidOptions {
@@ -40,7 +40,7 @@ fn killed(scratch: &Scratch, keys: u64, change: impl FnOnce(&Pool, &[(NvPtr, Seg
 /// Stores headers of entries that reach to the segment's end, over other bytes, from an offset on.
 fn store_false_headers(pool: &Pool, at: NvPtr, capacity: u64, frame: Frame, from: u64) {
     let mut end = from;
-    while let Some(slot) = place(end, 24, spare_at(capacity)) {
+    while let Some(slot) = place_record(end, 24, spare_at(capacity)) {
         let key = vec![1; (spare_at(capacity) - slot.at) as usize - 16];
         let op = Op { key: &key, payload: Payload::Value(&[]), expiry: None };
         let header = encode_header(frame, slot, frame.base + 60, true, &op).expect("in reach");

@@ -46,7 +46,7 @@ impl Log {
         let ops: Vec<Op<'_>> = owned.iter().map(Owned::op).collect();
         let one = ops.len() == 1;
         let len = if one { ops[0].entry_len() } else { BatchRecord::len_of(&ops).expect("a small batch") };
-        let Some(slot) = place(self.end(), len, room_of(CAPACITY)) else { return false };
+        let Some(slot) = place_record(self.end(), len, records_end_of(CAPACITY)) else { return false };
         let sequence = 50 + self.records.len() as u64;
         let stored = if one {
             let header = encode_header(self.header.frame, slot, sequence, durable, &ops[0]).expect("in reach");
@@ -139,15 +139,15 @@ fn rng() -> Rng {
 
 #[test]
 fn small_records_share_a_line_and_none_touches_a_line_more_than_it_must() {
-    assert_eq!(place(64, 32, 4096), Some(Slot { at: 64, gap: 0 }));
-    assert_eq!(place(96, 32, 4096), Some(Slot { at: 96, gap: 0 }));
-    assert_eq!(place(104, 32, 4096), Some(Slot { at: 128, gap: 3 }));
-    assert_eq!(place(96, 288, 4096), Some(Slot { at: 96, gap: 0 }), "five lines, here as anywhere");
-    assert_eq!(place(4064, 32, 4096), Some(Slot { at: 4064, gap: 0 }));
-    assert_eq!(place(4072, 32, 4096), None);
+    assert_eq!(place_record(64, 32, 4096), Some(Slot { at: 64, gap: 0 }));
+    assert_eq!(place_record(96, 32, 4096), Some(Slot { at: 96, gap: 0 }));
+    assert_eq!(place_record(104, 32, 4096), Some(Slot { at: 128, gap: 3 }));
+    assert_eq!(place_record(96, 288, 4096), Some(Slot { at: 96, gap: 0 }), "five lines, here as anywhere");
+    assert_eq!(place_record(4064, 32, 4096), Some(Slot { at: 4064, gap: 0 }));
+    assert_eq!(place_record(4072, 32, 4096), None);
     for end in (64..256).step_by(8) {
         for len in (24..400).step_by(8) {
-            let slot = place(end, len, 4096).expect("there is room");
+            let slot = place_record(end, len, 4096).expect("there is room");
             let lines = (slot.at + len as u64).div_ceil(64) - slot.at / 64;
             assert_eq!(lines, (len as u64).div_ceil(64), "{len} bytes after {end}");
             assert!(slot.at == end + 8 * u64::from(slot.gap) && slot.gap < 8);
@@ -213,7 +213,7 @@ fn a_spare_without_a_record_proves_damage() {
     let (records, damage, _) = hurt.read(Mode::Strict, 0);
     assert_eq!((records.len(), damage.map(|damage| damage.at)), (0, Some(SEGMENT_HEADER_BYTES as u64)));
     let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
-    assert_eq!((records.len(), damage, outcome.map(|outcome| outcome.lost_places)), (0, None, Some(1)));
+    assert_eq!((records.len(), damage, outcome.map(|outcome| outcome.lost_ranges)), (0, None, Some(1)));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_damaged_spare_is_reported_if_no_other_mark_gives_the_end() {
         let (read, damage, _) = log.read_with(Mode::Strict, 0, false);
         assert_eq!((read.len(), damage.map(|damage| damage.at)), (count, is_lost.then_some(end)));
         let (read, _, outcome) = log.read_with(Mode::Salvage, 0, false);
-        assert_eq!((read.len(), outcome.map(|outcome| outcome.lost_places)), (count, Some(u64::from(is_lost))));
+        assert_eq!((read.len(), outcome.map(|outcome| outcome.lost_ranges)), (count, Some(u64::from(is_lost))));
     }
 }
 
@@ -250,7 +250,7 @@ fn all_records_and_the_end_are_found() {
             let (records, damage, outcome) = log.read(mode, log.end());
             let outcome = outcome.expect("it was read to the end");
             assert_eq!((&records, damage, outcome.end), (&log.records, None, log.end()), "round {round}");
-            assert_eq!((outcome.lost_places, outcome.lost_bytes, outcome.searched), (0, 0, true));
+            assert_eq!((outcome.lost_ranges, outcome.lost_bytes, outcome.searched), (0, 0, true));
         }
     }
     let (_, _, outcome) = Log::new(1, &[]).read(Mode::Strict, 0);
@@ -300,7 +300,7 @@ fn damage_before_a_durable_mark_is_reported_and_salvage_reads_the_rest() {
         let rest = [&log.records[..hit], &log.records[hit + 1..]].concat();
         assert_eq!((records, damage), (rest, None), "round {round}");
         let outcome = outcome.expect("it was read to the end");
-        assert_eq!((outcome.end, outcome.lost_places), (log.end(), 1), "round {round}");
+        assert_eq!((outcome.end, outcome.lost_ranges), (log.end(), 1), "round {round}");
         assert_eq!(outcome.lost_bytes, log.records[hit + 1].0 - log.ends[hit], "round {round}");
     }
 }
@@ -317,7 +317,7 @@ fn whole_records_after_one_that_was_never_durable_are_ignored() {
             let (records, damage, outcome) = torn.read(mode, 0);
             assert_eq!((records.as_slice(), damage), (&log.records[..hit], None), "round {round}");
             let outcome = outcome.expect("it was read to the end");
-            assert_eq!((outcome.tail, outcome.end, outcome.lost_places), (Tail::Torn, log.ends[hit], 0));
+            assert_eq!((outcome.tail, outcome.end, outcome.lost_ranges), (Tail::Torn, log.ends[hit], 0));
         }
     }
 }
@@ -328,7 +328,7 @@ fn a_record_after_one_that_was_cut_off_is_not_read() {
     let value = [1; 8];
     for key in [&b"a"[..], b"b", b"8 bytes."] {
         let op = Op { key, payload: crate::entry::Payload::Value(&value), expiry: None };
-        let slot = place(log.end(), op.entry_len(), spare_at(CAPACITY)).expect("there is room");
+        let slot = place_record(log.end(), op.entry_len(), spare_at(CAPACITY)).expect("there is room");
         let header = encode_header(log.header.frame, slot, 60, false, &op).expect("in reach");
         log.bytes[slot.at as usize..][..op.key.len() + 24].copy_from_slice(&[header.as_bytes(), key, &value].concat());
         log.records.push((slot.at, vec![format!("{op:?}")]));
@@ -355,7 +355,7 @@ fn damage_of_the_last_record_is_proved_by_the_next_segment() {
     let (records, _, outcome) = hurt.read(Mode::Salvage, log.end());
     let outcome = outcome.expect("it was read to the end");
     assert_eq!(records, log.records[..last]);
-    assert_eq!((outcome.lost_places, outcome.lost_bytes), (1, log.end() - log.ends[last]));
+    assert_eq!((outcome.lost_ranges, outcome.lost_bytes), (1, log.end() - log.ends[last]));
 }
 
 /// Such damage was once taken for a truncated record.
@@ -377,7 +377,7 @@ fn damage_of_the_last_record_is_proved_by_its_end_mark() {
         let (records, _, outcome) = hurt.read(Mode::Salvage, 0);
         assert_eq!(records, log.records[..last], "round {round}");
         let outcome = outcome.expect("it was read to the end");
-        assert_eq!((outcome.lost_places, outcome.lost_bytes), (1, log.end() - log.ends[last]), "round {round}");
+        assert_eq!((outcome.lost_ranges, outcome.lost_bytes), (1, log.end() - log.ends[last]), "round {round}");
     }
 }
 
@@ -400,7 +400,7 @@ fn a_record_cut_off_after_an_end_mark_is_no_damage() {
         for mode in [Mode::Strict, Mode::Salvage] {
             let (records, damage, outcome) = torn.read(mode, 0);
             assert!(records == log.records[..count] || records == log.records, "round {round}");
-            assert_eq!((damage, outcome.map(|outcome| outcome.lost_places)), (None, Some(0)), "round {round}");
+            assert_eq!((damage, outcome.map(|outcome| outcome.lost_ranges)), (None, Some(0)), "round {round}");
         }
     }
 }
@@ -451,10 +451,10 @@ fn an_end_hint_proves_a_last_record_lost_with_its_mark() {
 
 #[test]
 fn an_end_mark_fits_after_any_record() {
-    assert_eq!(place(4056, 32, room_of(4096 + SPARE_BYTES as u64)), Some(Slot { at: 4056, gap: 0 }));
-    assert_eq!(place(4064, 32, room_of(4096 + SPARE_BYTES as u64)), None);
+    assert_eq!(place_record(4056, 32, records_end_of(4096 + SPARE_BYTES as u64)), Some(Slot { at: 4056, gap: 0 }));
+    assert_eq!(place_record(4064, 32, records_end_of(4096 + SPARE_BYTES as u64)), None);
     let least = capacity_for(ENTRY_BYTES_MIN as u64);
-    assert!(place(SEGMENT_HEADER_BYTES as u64, ENTRY_BYTES_MIN, room_of(least)).is_some());
+    assert!(place_record(SEGMENT_HEADER_BYTES as u64, ENTRY_BYTES_MIN, records_end_of(least)).is_some());
 }
 
 /// The reader once corrected the bit: a guess, which a torn record may satisfy.
@@ -475,7 +475,7 @@ fn one_wrong_bit_of_a_record_is_damage_and_is_not_repaired() {
         );
         let (records, _, outcome) = hurt.read(Mode::Salvage, 0);
         assert!(!records.contains(&log.records[hit]), "round {round}");
-        assert_eq!(outcome.map(|outcome| outcome.lost_places), Some(1), "round {round}");
+        assert_eq!(outcome.map(|outcome| outcome.lost_ranges), Some(1), "round {round}");
     }
 }
 
@@ -488,7 +488,7 @@ fn several_damages_are_all_counted() {
     hits.iter().for_each(|hit| hurt.bytes[log.records[*hit].0 as usize + 1] ^= 5);
     let (records, damage, outcome) = hurt.read(Mode::Salvage, 0);
     assert_eq!((records.len(), damage), (log.records.len() - hits.len(), None));
-    assert_eq!(outcome.map(|outcome| outcome.lost_places), Some(hits.len() as u64));
+    assert_eq!(outcome.map(|outcome| outcome.lost_ranges), Some(hits.len() as u64));
 }
 
 #[test]
@@ -497,7 +497,7 @@ fn a_search_through_false_headers_ends() {
     // Stores the header of an entry that reaches to the segment's end, over other bytes,
     // everywhere.
     let mut at = SEGMENT_HEADER_BYTES;
-    while let Some(slot) = place(at as u64, 16 + 8, spare_at(CAPACITY)) {
+    while let Some(slot) = place_record(at as u64, 16 + 8, spare_at(CAPACITY)) {
         at = slot.at as usize;
         let key = vec![1; spare_at(CAPACITY) as usize - at - 16];
         let op = Op { key: &key, payload: crate::entry::Payload::Value(&[]), expiry: None };

@@ -211,15 +211,15 @@ impl<'a> View<'a> {
             return None;
         }
         let items = self.bytes.get(COUNT_BYTES + self.count * ITEM_BYTES..)?;
-        let from = self.place(at)?;
-        let to = if at + 1 < self.count { self.place(at + 1)? } else { items.len() };
+        let from = self.item_offset(at)?;
+        let to = if at + 1 < self.count { self.item_offset(at + 1)? } else { items.len() };
         let stored = items.get(from..to)?;
         Some(Found { item: decode(stored)?, stored })
     }
 
     /// Returns where item `at` of a general block begins, from the first one.
     #[inline]
-    fn place(&self, at: usize) -> Option<usize> {
+    fn item_offset(&self, at: usize) -> Option<usize> {
         let bytes = self.bytes.get(COUNT_BYTES + self.count + 2 * at..)?;
         bytes.first_chunk::<2>().map(|bytes| usize::from(u16::from_le_bytes(*bytes)))
     }

@@ -61,12 +61,12 @@ pub struct TableBuilder {
     expiring: u32,
     /// The block that is being filled: its start in `out`, its shape, its number of items. Items of
     /// a fixed block are already in `out`. Items of a general block are in `encoded`, each from its
-    /// offset in `places`.
+    /// offset in `offsets`.
     open_at: usize,
     shape: Shape,
     count: usize,
     encoded: Vec<u8>,
-    places: Vec<u16>,
+    offsets: Vec<u16>,
     packed: Packed,
 }
 
@@ -119,7 +119,7 @@ impl TableBuilder {
             shape: Shape::GENERAL,
             count: 0,
             encoded: Vec::new(),
-            places: Vec::new(),
+            offsets: Vec::new(),
             packed: Packed::default(),
         }
     }
@@ -153,7 +153,7 @@ impl TableBuilder {
         self.expiring += u32::from(item.expiry.is_some());
 
         let shape = Shape::of(item);
-        self.make_room(item, shape);
+        self.close_full_block(item, shape);
         if self.count == 0 {
             (self.open_at, self.shape) = (self.out.len(), shape);
             if self.options.compress {
@@ -175,7 +175,7 @@ impl TableBuilder {
 
     /// Closes the open block if `item` does not go into it, or makes it a general one that accepts
     /// any item.
-    fn make_room(&mut self, item: &Item<'_>, shape: Shape) {
+    fn close_full_block(&mut self, item: &Item<'_>, shape: Shape) {
         if self.count == 0 {
             return;
         }
@@ -206,7 +206,7 @@ impl TableBuilder {
 
     fn push_encoded(&mut self, item: &Item<'_>) {
         // Only a block of one item is longer than 64 KiB.
-        self.places.push(u16::try_from(self.encoded.len()).expect("a block of many items is at most 64 KiB"));
+        self.offsets.push(u16::try_from(self.encoded.len()).expect("a block of many items is at most 64 KiB"));
         encode(item, item_seed(self.identity, Shape::GENERAL), &mut self.encoded);
     }
 
@@ -228,9 +228,9 @@ impl TableBuilder {
             self.out.extend_from_slice(&(self.count as u32).to_le_bytes());
             let hashes = &self.hashes[self.hashes.len() - self.count..];
             self.out.extend(hashes.iter().map(|hash| tag_of(*hash)));
-            self.out.extend(self.places.iter().flat_map(|place| place.to_le_bytes()));
+            self.out.extend(self.offsets.iter().flat_map(|offset| offset.to_le_bytes()));
             self.out.append(&mut self.encoded);
-            self.places.clear();
+            self.offsets.clear();
         }
         let plain = if self.options.compress { self.pack() } else { 0 };
         let bytes = &self.out[self.open_at..];

@@ -76,8 +76,8 @@ impl Line {
         let (mut below, mut above) = (0, 0);
         for (at, head) in heads.iter().enumerate() {
             // Every head of this block is between these two, and so is its prediction.
-            let least = line.place(*head, heads.len());
-            let most = line.place(heads.get(at + 1).copied().unwrap_or(last), heads.len());
+            let least = line.predict(*head, heads.len());
+            let most = line.predict(heads.get(at + 1).copied().unwrap_or(last), heads.len());
             above = above.max(at.saturating_sub(least));
             below = below.max(most.saturating_sub(at));
         }
@@ -90,7 +90,7 @@ impl Line {
 
     /// Returns the predicted position of `head` among `blocks`, which is at least 1.
     #[inline]
-    fn place(&self, head: u64, blocks: usize) -> usize {
+    fn predict(&self, head: u64, blocks: usize) -> usize {
         let blocks_before = (u128::from(head.saturating_sub(self.first)) * u128::from(self.scale)) >> 64;
         (blocks_before as usize).min(blocks - 1)
     }
@@ -101,9 +101,9 @@ impl Line {
         if self.scale == 0 || blocks == 0 {
             return None;
         }
-        let place = self.place(head, blocks);
-        let from = place.saturating_sub(usize::from(self.below));
-        Some((from, (place + usize::from(self.above) + 1).min(blocks)))
+        let position = self.predict(head, blocks);
+        let from = position.saturating_sub(usize::from(self.below));
+        Some((from, (position + usize::from(self.above) + 1).min(blocks)))
     }
 }
 

@@ -55,7 +55,7 @@ pub use layout::TableMeta;
 pub use pack::Slot;
 pub use read::{Block, Table};
 pub use verify::verify;
-pub use walk::{Cursor, Place, Step, Walk};
+pub use walk::{Cursor, SeekPosition, Step, Walk};
 
 /// Returns the hash of a key for a table's filter and blocks: XXH3, 64 bits. The caller computes it
 /// once per operation.

@@ -10,7 +10,7 @@ use super::{Item, Reads};
 
 /// A position between two items of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'k> {
+pub enum SeekPosition<'k> {
     /// Before the first item.
     Start,
     /// Before this key, whether the table has it or not.
@@ -84,16 +84,16 @@ impl Walk {
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`]. The walk is then after the block that cannot be
     /// read, or at the start if that block is unknown.
-    pub fn seek(&mut self, table: &Table<'_, '_>, place: Place<'_>) -> Result<()> {
+    pub fn seek(&mut self, table: &Table<'_, '_>, position: SeekPosition<'_>) -> Result<()> {
         self.restart(0);
-        let (key, behind) = match place {
-            Place::Start => return Ok(()),
-            Place::End => {
+        let (key, behind) = match position {
+            SeekPosition::Start => return Ok(()),
+            SeekPosition::End => {
                 self.number = table.meta.blocks;
                 return Ok(());
             }
-            Place::Before(key) => (key, false),
-            Place::After(key) => (key, true),
+            SeekPosition::Before(key) => (key, false),
+            SeekPosition::After(key) => (key, true),
         };
         let block = match table.locate(key)? {
             Some(block) => block,
@@ -163,7 +163,7 @@ impl Walk {
             }
             let number = self.number;
             self.number += 1;
-            let (block, count) = self.look_at(table, number)?;
+            let (block, count) = self.read_block(table, number)?;
             self.enter(block, count, 0);
         }
     }
@@ -225,14 +225,14 @@ impl Walk {
             }
             let Some(number) = self.number.min(table.meta.blocks).checked_sub(1) else { return Ok(Step::End) };
             self.number = number;
-            let (block, count) = self.look_at(table, number)?;
+            let (block, count) = self.read_block(table, number)?;
             self.enter(block, count, count);
         }
     }
 
     /// Returns a block and its number of items. If it is compressed, this walk then has its plain
     /// bytes.
-    fn look_at(&mut self, table: &Table<'_, '_>, number: u32) -> Result<(Block, usize)> {
+    fn read_block(&mut self, table: &Table<'_, '_>, number: u32) -> Result<(Block, usize)> {
         let block = table.block(number as usize)?;
         let view = table.view_in(&block, self.reads, &mut self.plain)?;
         Ok((block, view.count()))
@@ -286,8 +286,8 @@ impl Cursor<'_, '_> {
     ///
     /// # Errors
     /// Those of [`Walk::seek`].
-    pub fn seek(&mut self, place: Place<'_>) -> Result<()> {
-        self.walk.seek(&self.table, place)
+    pub fn seek(&mut self, position: SeekPosition<'_>) -> Result<()> {
+        self.walk.seek(&self.table, position)
     }
 
     /// Moves after the last item.

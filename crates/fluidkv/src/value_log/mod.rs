@@ -48,7 +48,7 @@ pub(crate) const OWN_SEGMENT_DIVISOR: u64 = 4;
 const SEGMENT_DRAM_BYTES: u64 = size_of::<ValueSegment>() as u64 + 24;
 
 /// How far pointers in the logs reach into each segment of the value log.
-pub(crate) type Reach = BTreeMap<u32, u64>;
+pub(crate) type PointerEnds = BTreeMap<u32, u64>;
 
 /// Bytes of records that nothing names any more, by segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -193,14 +193,18 @@ impl ValueLog {
             ValueChange { id: segment.id.into(), dead: 0, written: segment.written(), sealed }
         };
         let segments = self.segments.load();
-        segments.iter().filter(|segment| !segment.settled.load(Ordering::Acquire)).map(unsealed_changes).collect()
+        segments
+            .iter()
+            .filter(|segment| !segment.is_end_recorded.load(Ordering::Acquire))
+            .map(unsealed_changes)
+            .collect()
     }
 
     /// Records that the manifest has these changes.
     pub(crate) fn mark_recorded(&self, changes: &[ValueChange]) {
         for change in changes.iter().filter(|change| change.sealed) {
             if let Some(segment) = u32::try_from(change.id).ok().and_then(|id| self.find(id)) {
-                segment.settled.store(true, Ordering::Release);
+                segment.is_end_recorded.store(true, Ordering::Release);
             }
         }
     }

@@ -14,7 +14,7 @@ use super::record::{Records, SEGMENT_HEADER_BYTES, check_segment, name_of};
 use super::segment::ValueSegment;
 use crate::manifest::state::ManifestState;
 use crate::manifest::{ValueChange, ValueUse};
-use crate::value_log::Reach;
+use crate::value_log::PointerEnds;
 
 /// Returns the segments that the manifest names, each sealed at the end of its records. The next
 /// flush records the seals: the manifest may still be the old one. If the open is not settled, the
@@ -38,7 +38,7 @@ pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Res
     let segment = |id: u64, used: &ValueUse| {
         let segment = ValueSegment::new(number(id)?, used);
         let told = unsealed.binary_search_by_key(&id, |(id, _)| *id).is_err();
-        segment.settled.store(told, Ordering::Release);
+        segment.is_end_recorded.store(told, Ordering::Release);
         Ok(Arc::new(segment))
     };
     state.values().iter().map(|(id, used)| segment(*id, used)).collect()
@@ -58,7 +58,7 @@ fn end_of(pool: &Pool, id: u32, used: &ValueUse) -> u64 {
 
 /// Returns the damage: headers, and segments that end before a record to which logs point. Such
 /// segments are not collected.
-pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], reach: &Reach) -> Vec<Error> {
+pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], pointer_ends: &PointerEnds) -> Vec<Error> {
     let mut damage = Vec::new();
     for segment in segments {
         let len = usize::try_from(segment.bytes).unwrap_or(usize::MAX);
@@ -66,7 +66,7 @@ pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], reach: &Reach) 
         if let Err(error) = check_segment(head.unwrap_or_default(), segment.id, segment.bytes) {
             damage.push(error);
         }
-        if reach.get(&segment.id).is_some_and(|end| *end > segment.written()) {
+        if pointer_ends.get(&segment.id).is_some_and(|end| *end > segment.written()) {
             segment.damaged.store(true, Ordering::Release);
             let place = format!("{}, byte {}", name_of(segment.id), segment.written());
             damage.push(Error::corrupt(place, "records that logs point to cannot be found"));

@@ -31,7 +31,7 @@ pub(crate) struct ValueSegment {
     /// Whether it is complete; set after the last change of `written`.
     pub(crate) sealed: AtomicBool,
     /// Whether the manifest knows that it is sealed, and where it ends.
-    pub(crate) settled: AtomicBool,
+    pub(crate) is_end_recorded: AtomicBool,
     /// Whether some of its records cannot be found: it is never collected.
     pub(crate) damaged: AtomicBool,
     /// Whether the manifest no longer names it.
@@ -47,7 +47,7 @@ impl ValueSegment {
             written: AtomicU64::new(used.written.max(SEGMENT_HEADER_BYTES)),
             dead: AtomicU64::new(used.dead),
             sealed: AtomicBool::new(used.sealed),
-            settled: AtomicBool::new(used.sealed),
+            is_end_recorded: AtomicBool::new(used.sealed),
             damaged: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }

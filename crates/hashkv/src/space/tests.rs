@@ -93,9 +93,9 @@ fn a_circular_log_is_one_group_whatever_groups_another_mode_has_left() {
 #[test]
 fn deaths_in_an_earlier_use_of_a_segment_change_nothing() {
     let mut space = counted([pointer(9, 32, 2000)]);
-    space.died(pointer(4, 32, 2000));
+    space.mark_dead(pointer(4, 32, 2000));
     assert_eq!(space.live_bytes(), 2000);
-    space.died(pointer(9, 32, 1000));
+    space.mark_dead(pointer(9, 32, 1000));
     assert_eq!(space.live_bytes(), 1000);
 }
 
@@ -171,7 +171,7 @@ fn a_segment_with_only_a_refused_part_is_free_and_allocated_last() {
     let refused = take(&mut space, 100);
     // The group is split during the write.
     space.split(0);
-    space.refused(&refused);
+    space.fail_write(&refused);
     let counts = space.counts();
     assert_eq!((counts.free, counts.damaged, space.orphans.len()), (4, 0, 0));
     let others = [(); 3].map(|()| take(&mut space, SEGMENT as usize));
@@ -181,8 +181,8 @@ fn a_segment_with_only_a_refused_part_is_free_and_allocated_last() {
     // Another writer has the following part.
     let behind = take(&mut space, 100);
     assert_eq!((behind.segment, behind.from), (again.segment, again.len));
-    space.refused(&again);
-    space.written(&behind, 100);
+    space.fail_write(&again);
+    space.end_write(&behind, 100);
     assert_eq!((space.counts().free, space.counts().damaged), (0, 1));
     assert_eq!(space.live_of(behind.segment), 100);
 }

@@ -1,6 +1,6 @@
 //! Victim selection for garbage collection, and the end of a collection.
 
-use crate::layout::{Place, Prefix, SEGMENT_HEADER_BYTES};
+use crate::layout::{Location, Prefix, SEGMENT_HEADER_BYTES};
 use crate::space::{LiveCount, Owner, Segment, Space, State};
 
 /// Bytes of one collection, which are all read into DRAM; and the minimum and maximum number of its
@@ -56,8 +56,8 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Returns the location of its first record, in the store with this seed.
-    pub(crate) fn first_place(&self, seed: u32) -> Place {
-        Place { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER_BYTES as u32 }
+    pub(crate) fn first_location(&self, seed: u32) -> Location {
+        Location { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER_BYTES as u32 }
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Victim {
 impl Space {
     /// Chooses the victim that frees most bytes per byte moved. The ratio is at least
     /// `gain.benefit_min`, and the freed bytes equal at least `gain.segments` segments. Survivors
-    /// fit into `spare` segments. The victim belongs to the caller until [`Self::collected`].
+    /// fit into `spare` segments. The victim belongs to the caller until [`Self::end_collection`].
     pub(crate) fn choose(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
         let (segment_bytes, most) = (u64::from(self.segment_bytes), self.victim_max());
         let wanted = u64::from(gain.segments.min(most as u32 / 2)) * segment_bytes;
@@ -200,7 +200,7 @@ impl Space {
     /// Ends a collection. Segments in `outcome.done` have no live records, regardless of the count,
     /// and wait from `moment` on. The others stay. Segments in `outcome.damaged` are not chosen
     /// again before a record in them dies.
-    pub(crate) fn collected(&mut self, victim: &Victim, outcome: &Outcome, moment: u64) {
+    pub(crate) fn end_collection(&mut self, victim: &Victim, outcome: &Outcome, moment: u64) {
         for Taken { segment: number, live: before, .. } in &victim.segments {
             let segment = &mut self.segments[*number as usize];
             segment.state = State::Held;

@@ -92,7 +92,7 @@ fn records_that_are_not_wiped_follow_the_first() {
 fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
     let (pool, reserve) = pool(mutant);
     let (mut chain, end) = begun(&pool, &reserve);
-    let place = chain.place_of(end).expect("there is room");
+    let place = chain.position_of(end).expect("there is room");
     let (first, second) = (begins_at(FIRST), begins_at(SECOND));
     assert_eq!(first.len(), second.len());
     let places = |state: &ManifestState| -> Vec<u64> { state.values().values().map(|used| used.at.offset()).collect() };

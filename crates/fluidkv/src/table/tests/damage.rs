@@ -2,7 +2,7 @@
 
 use lodestore_contract::Error;
 
-use super::super::{Built, Cursor, Place, Reads, Slot, Table, TableMeta, hash, verify};
+use super::super::{Built, Cursor, Reads, SeekPosition, Slot, Table, TableMeta, hash, verify};
 use super::{IDENTITY, Model, Rng, build, is_item, probes, random_model, random_options};
 
 fn damage(bytes: &mut [u8], rng: &mut Rng) {
@@ -33,8 +33,8 @@ fn read_all(table: &Table<'_, '_>, model: &Model, reads: Reads, seed: u64) {
             Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "seed {seed}: {error}"),
         }
         let mut cursor = Cursor::new(*table, reads);
-        for place in [Place::Before(key), Place::After(key)] {
-            let _ = cursor.seek(place);
+        for position in [SeekPosition::Before(key), SeekPosition::After(key)] {
+            let _ = cursor.seek(position);
             let _ = (cursor.next().is_ok(), cursor.prev().is_ok(), cursor.prev().is_ok());
         }
     }
@@ -102,13 +102,13 @@ fn read_around(table: &Table<'_, '_>, model: &Model, rng: &mut Rng, seed: u64) {
             assert_eq!(found.is_some(), model.contains_key(key), "seed {seed}: get of {key:?}");
         }
         let (mut next, mut prev) = (model.range::<Vec<u8>, _>(key..), model.range::<Vec<u8>, _>(..key).rev());
-        if cursor.seek(Place::Before(key)).is_ok() {
+        if cursor.seek(SeekPosition::Before(key)).is_ok() {
             for _ in 0..3 {
                 let Ok(found) = cursor.next() else { break };
                 assert_eq!(found.map(|item| item.key), next.next().map(|(key, _)| key.as_slice()), "seed {seed}");
             }
         }
-        if cursor.seek(Place::Before(key)).is_ok() {
+        if cursor.seek(SeekPosition::Before(key)).is_ok() {
             for _ in 0..3 {
                 let Ok(found) = cursor.prev() else { break };
                 assert_eq!(found.map(|item| item.key), prev.next().map(|(key, _)| key.as_slice()), "seed {seed}");

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::super::{Cursor, Place, Reads, Slot, TableMeta, hash, verify};
+use super::super::{Cursor, Reads, SeekPosition, Slot, TableMeta, hash, verify};
 use super::{IDENTITY, Model, Rng, build, is_item, probes, random_model, random_options};
 
 /// Seeds of the random tests.
@@ -59,19 +59,19 @@ fn walks_from_every_place_go_both_ways() {
     each_table(|model, meta, bytes, rng, seed| {
         let mut cursor = Cursor::new(meta.table(bytes).expect("whole"), Reads::Verified);
         for key in &probes(model, rng) {
-            for (place, bound, opposite) in [
-                (Place::Before(key), Bound::Included(key), Bound::Excluded(key)),
-                (Place::After(key), Bound::Excluded(key), Bound::Included(key)),
+            for (position, bound, opposite) in [
+                (SeekPosition::Before(key), Bound::Included(key), Bound::Excluded(key)),
+                (SeekPosition::After(key), Bound::Excluded(key), Bound::Included(key)),
             ] {
-                cursor.seek(place).expect("sound");
+                cursor.seek(position).expect("sound");
                 for (right, rest) in model.range::<Vec<u8>, _>((bound, Bound::Unbounded)).take(20) {
                     let item = cursor.next().expect("sound").expect("one more");
-                    assert!(is_item(&item, right, rest), "seed {seed}: {place:?}");
+                    assert!(is_item(&item, right, rest), "seed {seed}: {position:?}");
                 }
-                cursor.seek(place).expect("sound");
+                cursor.seek(position).expect("sound");
                 for (right, rest) in model.range::<Vec<u8>, _>((Bound::Unbounded, opposite)).rev().take(20) {
                     let item = cursor.prev().expect("sound").expect("one more");
-                    assert!(is_item(&item, right, rest), "seed {seed}: back from {place:?}");
+                    assert!(is_item(&item, right, rest), "seed {seed}: back from {position:?}");
                 }
             }
         }
@@ -87,7 +87,7 @@ fn a_walk_yields_everything_in_order_and_turns_anywhere() {
             assert!(is_item(&cursor.next().expect("sound").expect("one more"), key, rest), "seed {seed}");
         }
         assert_eq!(cursor.next().expect("sound"), None, "seed {seed}");
-        cursor.seek(Place::Start).expect("sound");
+        cursor.seek(SeekPosition::Start).expect("sound");
         assert_eq!(cursor.prev().expect("sound"), None, "seed {seed}");
         cursor.seek_to_last();
         assert_eq!(cursor.next().expect("sound"), None, "seed {seed}");
