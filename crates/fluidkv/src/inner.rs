@@ -12,7 +12,7 @@ use crate::background::Migration;
 use crate::counts::Counts;
 use crate::dram::Dram;
 use crate::locks::{Order, lock};
-use crate::memtable::{Memtable, MemtableOptions};
+use crate::memtable::{Memtable, MemtableLimits, MemtableOptions};
 use crate::options::FluidOptions;
 use crate::publisher::{Publisher, publish};
 use crate::recover::Recovery;
@@ -102,7 +102,10 @@ impl Inner {
 
     /// Creates a memtable for writes, newer than all others.
     fn new_memtable(&self, generation: u64, publisher: &Publisher) -> Arc<Memtable> {
-        let limits = (self.sizes.memtable_log_bytes(publisher.table_bytes()), self.memtable_share(publisher));
+        let limits = MemtableLimits {
+            log_bytes: self.sizes.memtable_log_bytes(publisher.table_bytes()),
+            dram_bytes: self.memtable_share(publisher),
+        };
         let options = MemtableOptions::new(&self.sizes, generation, self.order.last(), self.seed, limits);
         let memtable = Arc::new(Memtable::new(&self.pool, &options));
         self.dram.add(&memtable);

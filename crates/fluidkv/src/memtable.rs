@@ -105,6 +105,13 @@ pub(crate) struct Written {
     pub(crate) frame: Frame,
 }
 
+/// Bytes of log, and of DRAM, at which a memtable is full.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemtableLimits {
+    pub(crate) log_bytes: u64,
+    pub(crate) dram_bytes: u64,
+}
+
 /// The parameters of a new memtable.
 pub(crate) struct MemtableOptions {
     pub(crate) generation: u64,
@@ -112,8 +119,7 @@ pub(crate) struct MemtableOptions {
     pub(crate) base: u64,
     /// Bytes of a log segment.
     pub(crate) segment_bytes: u64,
-    /// Bytes of log, and of DRAM, at which it is full.
-    pub(crate) limits: (u64, u64),
+    pub(crate) limits: MemtableLimits,
     /// Seed of the nonces.
     pub(crate) seed: u64,
     /// Whether reads compare checksums.
@@ -122,11 +128,11 @@ pub(crate) struct MemtableOptions {
 
 impl MemtableOptions {
     /// Returns the parameters of a memtable of this generation. Its writes have numbers above
-    /// `base`. `limits`: bytes of log, and of DRAM.
-    pub(crate) fn new(sizes: &Sizes, generation: u64, base: u64, seed: u64, limits: (u64, u64)) -> Self {
+    /// `base`.
+    pub(crate) fn new(sizes: &Sizes, generation: u64, base: u64, seed: u64, limits: MemtableLimits) -> Self {
         // A memtable is full when its segments reach its log limit, however little is written in
         // them. Each thread has several segments.
-        let quarter = (limits.0 / 4).max(1 << 10);
+        let quarter = (limits.log_bytes / 4).max(1 << 10);
         let each = (quarter / slots_used().clamp(1, TAIL_COUNT) as u64).max(THREAD_SEGMENT_BYTES_MIN);
         let segment_bytes = sizes.segment.min(quarter).min(each);
         Self { generation, base, segment_bytes, limits, seed, reads: sizes.reads }
@@ -156,8 +162,7 @@ pub(crate) struct Memtable {
     log_bytes: AtomicU64,
     /// Whether it should be frozen. Set by a new segment and by a check of its DRAM.
     full: AtomicBool,
-    /// Bytes of log, and of DRAM, at which it is full.
-    limits: (u64, u64),
+    limits: MemtableLimits,
     older: [Mutex<HashMap<u64, u64>>; OLDER_MAP_COUNT],
     older_count: AtomicU64,
     dead: Mutex<Dead>,
@@ -169,24 +174,24 @@ pub(crate) struct Memtable {
 impl Memtable {
     /// Returns the bytes of log at which it is full.
     pub(crate) fn log_limit(&self) -> u64 {
-        self.limits.0
+        self.limits.log_bytes
     }
 
     pub(crate) fn new(pool: &Arc<Pool>, options: &MemtableOptions) -> Self {
         let is_shared = pool.syncs_pages();
         // A shared log is synced at the end of each segment.
-        let most = (options.limits.0 / SHARED_SEGMENT_COUNT).max(options.segment_bytes);
+        let most = (options.limits.log_bytes / SHARED_SEGMENT_COUNT).max(options.segment_bytes);
         let wanted =
             if is_shared { most.min(SHARED_SEGMENT_FACTOR * options.segment_bytes) } else { options.segment_bytes };
         Self {
             is_shared,
             generation: options.generation,
-            tree: BPlusTree::with_chunks((options.limits.1 / INDEX_GROWTH_DIVISOR) as usize),
+            tree: BPlusTree::with_chunks((options.limits.dram_bytes / INDEX_GROWTH_DIVISOR) as usize),
             // At most an eighth of the memtable's DRAM.
-            keys: KeyFilter::new(options.limits.0.min(2 * options.limits.1)),
+            keys: KeyFilter::new(options.limits.log_bytes.min(2 * options.limits.dram_bytes)),
             pool: Arc::clone(pool),
             base: options.base,
-            segment_bytes: wanted.min(LOG_PER_DRAM_FACTOR * options.limits.1),
+            segment_bytes: wanted.min(LOG_PER_DRAM_FACTOR * options.limits.dram_bytes),
             seed: options.seed,
             replayed: false,
             tails: (0..if is_shared { 1 } else { TAIL_COUNT }).map(|_| Tail::default()).collect(),
@@ -214,9 +219,9 @@ impl Memtable {
         this
     }
 
-    /// Returns the bytes of log, and of DRAM, at which it is frozen.
+    /// Returns the bytes at which it is frozen.
     #[cfg(test)]
-    pub(crate) fn limits(&self) -> (u64, u64) {
+    pub(crate) fn limits(&self) -> MemtableLimits {
         self.limits
     }
 
@@ -244,7 +249,7 @@ impl Memtable {
 
     /// Returns whether it may use this much more DRAM.
     pub(crate) fn has_dram(&self, more: u64) -> bool {
-        self.dram_bytes() + more < self.limits.1
+        self.dram_bytes() + more < self.limits.dram_bytes
     }
 
     /// Makes `at` the newest version of `key`, whose hash is given. Returns the position of the
@@ -361,10 +366,15 @@ mod tests {
         let long = FluidOptions { segment_bytes: 64 * MIB, memtable_bytes: 1 << 30, ..FluidOptions::default() };
         let sizes = Sizes::of(&long, 64 << 30);
         for limit in [MIB, 16 * MIB, 1 << 30] {
-            let made = MemtableOptions::new(&sizes, 1, 0, 0, (limit, 1 << 30)).segment_bytes;
+            let made = MemtableOptions::new(&sizes, 1, 0, 0, MemtableLimits { log_bytes: limit, dram_bytes: 1 << 30 })
+                .segment_bytes;
             assert!(made <= limit / 4 && made >= (limit / 4).min(THREAD_SEGMENT_BYTES_MIN), "{made} of {limit}");
         }
         let usual = Sizes::of(&FluidOptions::default(), 64 << 30);
-        assert_eq!(MemtableOptions::new(&usual, 1, 0, 0, (64 << 10, 1 << 20)).segment_bytes, 16 << 10);
+        assert_eq!(
+            MemtableOptions::new(&usual, 1, 0, 0, MemtableLimits { log_bytes: 64 << 10, dram_bytes: 1 << 20 })
+                .segment_bytes,
+            16 << 10
+        );
     }
 }

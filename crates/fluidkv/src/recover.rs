@@ -41,7 +41,7 @@ use crate::locks::{Order, lock};
 use crate::manifest::chain::{Chain, Ends, Read};
 use crate::manifest::record::replay;
 use crate::manifest::state::ManifestState;
-use crate::memtable::{Memtable, MemtableOptions, Records, Written};
+use crate::memtable::{Memtable, MemtableLimits, MemtableOptions, Records, Written};
 use crate::segment::{
     Mode, SEGMENT_HEADER_BYTES, SPARE_BYTES, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
 };
@@ -359,8 +359,8 @@ fn replay_segments(
         .map(|segment| Written { at: segment.at, capacity: segment.header.capacity, frame: segment.header.frame })
         .collect();
     written.sort_unstable_by_key(|segment| segment.at.raw());
-    let options =
-        MemtableOptions::new(&how.sizes, generation, order.last(), how.seed, (how.sizes.memtable, how.memtable_dram));
+    let limits = MemtableLimits { log_bytes: how.sizes.memtable, dram_bytes: how.memtable_dram };
+    let options = MemtableOptions::new(&how.sizes, generation, order.last(), how.seed, limits);
     let memtable = Memtable::replayed(pool, &options, written.clone());
     let job = Replay {
         pool,

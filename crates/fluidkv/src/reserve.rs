@@ -111,6 +111,13 @@ struct Needed {
     collects: bool,
 }
 
+/// Bytes that must be free for work to continue, and the free bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpaceBalance {
+    pub(crate) required: u64,
+    pub(crate) free: u64,
+}
+
 /// The space reserve of one open store.
 pub(crate) struct Reserve {
     piece: u64,
@@ -248,16 +255,16 @@ impl Reserve {
         room >= self.needed_bytes() + self.margin + u64::from(pool.options().chunk_bytes)
     }
 
-    /// Returns `(required, free)`. Required are the bytes that must be free for writes to continue
+    /// Returns the free bytes, and the bytes that must be free for writes to continue
     /// with the maximum number of waiting memtables, each with `logs` bytes. `buffers`: bytes of
     /// runs before compactions are due. Includes one extra value segment, for a thread that checked
     /// before another thread allocated.
-    pub(crate) fn required_and_free(&self, pool: &Pool, logs: u64, buffers: u64) -> (u64, u64) {
+    pub(crate) fn balance(&self, pool: &Pool, logs: u64, buffers: u64) -> SpaceBalance {
         let free = pool.space().free + self.held_bytes();
         let to_come = (MEMTABLES_MAX * logs).saturating_sub(self.logs.load(Ordering::Relaxed));
-        let wanted =
+        let required =
             self.needed_bytes() + self.margin + self.piece + self.value_segment + buffers + 2 * to_come + to_come / 8;
-        (wanted, free)
+        SpaceBalance { required, free }
     }
 
     /// Returns whether the medium has the required space, and `more` bytes, in addition to the

@@ -21,6 +21,7 @@ use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_
 use crate::locks::lock;
 use crate::options::FluidOptions;
 use crate::replace::Replace;
+use crate::reserve::SpaceBalance;
 use crate::running::Running;
 use crate::separator::Separator;
 use crate::write::When;
@@ -268,15 +269,15 @@ impl FluidKv {
     /// (`lodestore_media::Pool::take_beside`). Flushes, compactions, deletes and some more puts
     /// need them.
     pub fn reserved_bytes(&self) -> u64 {
-        let (wanted, free) = self.required_and_free();
-        wanted.saturating_sub(free)
+        let SpaceBalance { required, free } = self.space_balance();
+        required.saturating_sub(free)
     }
 
     /// Returns the bytes free in the regions beyond the required space. No other owner can use
     /// them.
     pub fn free_bytes_in_regions(&self) -> u64 {
-        let (wanted, free) = self.required_and_free();
-        free.saturating_sub(wanted)
+        let SpaceBalance { required, free } = self.space_balance();
+        free.saturating_sub(required)
     }
 
     /// Merges tables of which a large share has expired, so that the separator learns of it.
@@ -288,15 +289,14 @@ impl FluidKv {
         self.running.inner.merge_expired()
     }
 
-    /// Returns `(required, free)`: the bytes that background work and some more puts need, and the
-    /// free bytes.
-    fn required_and_free(&self) -> (u64, u64) {
+    /// Returns the bytes that background work and some more puts need, and the free bytes.
+    fn space_balance(&self) -> SpaceBalance {
         let inner = &self.running.inner;
         let view = inner.view.load();
         let percent = u64::from(inner.options.buffer_percent);
         let buffers =
             view.ranges.list.iter().map(|range| (range.stable.bytes * percent / 100).saturating_sub(range.run_bytes()));
-        inner.reserve.required_and_free(&inner.pool, view.active.log_limit(), buffers.sum())
+        inner.reserve.balance(&inner.pool, view.active.log_limit(), buffers.sum())
     }
 }
 

@@ -28,7 +28,7 @@ use lodestore_fluidkv::{FluidKv, Replace};
 use lodestore_media::Mutant;
 
 use crate::append::{Appended, Item};
-use crate::layout::{Pointer, RECORD_ALIGN_BYTES, Record, RecordLocation, Stored, each_record};
+use crate::layout::{Location, Pointer, RECORD_ALIGN_BYTES, Record, Stored, each_record};
 use crate::space::{Gain, LiveCount, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
@@ -69,10 +69,10 @@ fn is_damage(error: &Error) -> bool {
 
 /// Calls `each` for all intact records of this use of a segment, at any offset: also for records
 /// after a damaged one.
-fn for_each_whole_record<'a>(bytes: &'a [u8], first: RecordLocation, mut each: impl FnMut(Pointer, Record<'a>)) {
+fn for_each_whole_record<'a>(bytes: &'a [u8], first: Location, mut each: impl FnMut(Pointer, Record<'a>)) {
     let mut at = first.at as usize;
     while at < bytes.len() {
-        let location = RecordLocation { at: at as u32, ..first };
+        let location = Location { at: at as u32, ..first };
         let record = Record::read(&bytes[at..], location);
         let len = record.map_or(0, |record| record.len());
         if let Some(record) = record {
@@ -117,16 +117,16 @@ impl Values {
             }
         }
         let read = self.read_victim(victim, outcome);
-        let mut records_by_key = VictimRecords::new();
+        let mut records = VictimRecords::new();
         let mut torn = HashSet::new();
         for (taken, bytes) in &read {
-            if !find_records(bytes, taken.first_location(self.seed()), taken, &mut records_by_key) {
+            if !find_records(bytes, taken.first_location(self.seed()), taken, &mut records) {
                 torn.insert(taken.segment);
             }
         }
         // Segments with records whose liveness is unknown.
         let mut unclear = HashSet::new();
-        let mut survivors = self.survivors(index, &records_by_key, &mut unclear)?;
+        let mut survivors = self.survivors(index, &records, &mut unclear)?;
         if self.file.mutant(Mutant::CollectedFreedEarly) {
             let done = victim.segments.iter().map(|taken| taken.segment).collect();
             let early = Outcome { done, ..Outcome::default() };
@@ -205,11 +205,11 @@ impl Values {
     fn survivors<'a>(
         &self,
         index: &FluidKv,
-        records_by_key: &VictimRecords<'a>,
+        records: &VictimRecords<'a>,
         unclear: &mut HashSet<u32>,
     ) -> Result<Vec<Survivor<'a>>> {
         let (mut survivors, mut stored) = (Vec::new(), Vec::new());
-        for (key, versions) in records_by_key {
+        for (key, versions) in records {
             // Only one version among the victim's segments, which are a few of the group's: the
             // value was rarely updated since its flush.
             let cold = self.sizes.hotness && versions.len() == 1;
@@ -280,9 +280,8 @@ impl Values {
         Ok(())
     }
 
-    /// Replaces `old_entries`, the LSM's entries of these items, by pointers to the appended
-    /// copies, for keys that still have them. Returns which were replaced. The other copies are
-    /// garbage.
+    /// Replaces the LSM's `old_entries` of these items by pointers to the appended copies, for keys
+    /// that still have them. Returns which were replaced. The other copies are garbage.
     ///
     /// # Errors
     /// As [`FluidKv::replace`], except for keys with damaged entries, which are left unchanged. On
@@ -362,26 +361,20 @@ fn live_by_segment(survivors: &[Survivor<'_>]) -> HashMap<u32, u64> {
     live
 }
 
-/// Adds the records of a segment to `records_by_key`, by key. Returns whether the rest is only
-/// padding.
-fn find_records<'a>(
-    bytes: &'a [u8],
-    first: RecordLocation,
-    taken: &Taken,
-    records_by_key: &mut VictimRecords<'a>,
-) -> bool {
+/// Adds the records of a segment to `records`. Returns whether the rest is only padding.
+fn find_records<'a>(bytes: &'a [u8], first: Location, taken: &Taken, records: &mut VictimRecords<'a>) -> bool {
     let known = |pointer: Pointer| match &taken.dead {
         Some(dead) if dead.binary_search(&pointer.at).is_ok() => Live::No,
         Some(_) => Live::Yes,
         None => Live::Unknown,
     };
     let whole = each_record(bytes, first, |pointer, record| {
-        records_by_key.entry(record.key).or_default().push((pointer, record.value, known(pointer)));
+        records.entry(record.key).or_default().push((pointer, record.value, known(pointer)));
     });
     if !whole {
         // Records after damage in the same block can be read, too.
         for_each_whole_record(bytes, first, |pointer, record| {
-            let versions = records_by_key.entry(record.key).or_default();
+            let versions = records.entry(record.key).or_default();
             if versions.iter().all(|(there, ..)| *there != pointer) {
                 versions.push((pointer, record.value, known(pointer)));
             }
@@ -442,9 +435,9 @@ mod tests {
         // Flip a bit of the second record's value.
         bytes[wanted.remove(1).at as usize + 40] ^= 1;
         let taken = Taken { segment: 7, generation: 3, end: 0, dead: None, live_count: LiveCount::Guessed, live: 0 };
-        let mut records_by_key = VictimRecords::new();
-        assert!(!find_records(&bytes, taken.first_location(5), &taken, &mut records_by_key));
-        let mut found: Vec<Pointer> = records_by_key.values().flatten().map(|(pointer, ..)| *pointer).collect();
+        let mut records = VictimRecords::new();
+        assert!(!find_records(&bytes, taken.first_location(5), &taken, &mut records));
+        let mut found: Vec<Pointer> = records.values().flatten().map(|(pointer, ..)| *pointer).collect();
         found.sort_unstable_by_key(|pointer| pointer.at);
         assert_eq!(found, wanted);
     }

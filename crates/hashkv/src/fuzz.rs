@@ -4,7 +4,7 @@
 use lodestore_media::crc32c;
 
 use crate::layout::{
-    Record, RecordLocation, SEGMENT_HEADER_BYTES, SUPERBLOCK_SUMMED_BYTES, Stored, Superblock, VERSION, decode_segment,
+    Location, Record, SEGMENT_HEADER_BYTES, SUPERBLOCK_SUMMED_BYTES, Stored, Superblock, VERSION, decode_segment,
     each_record, encode_segment,
 };
 
@@ -64,7 +64,7 @@ fn segment(bytes: &[u8]) -> usize {
         assert!(bytes.starts_with(&encode_segment((SEGMENT_ID, generation), home)), "a header");
     }
     let generation = header.map_or(GENERATION_DEFAULT, |(_, generation)| generation);
-    let first = RecordLocation { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
+    let first = Location { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
     let (mut end, mut read) = (SEGMENT_HEADER_BYTES, usize::from(header.is_some()));
     each_record(bytes, first, |pointer, record| {
         let at = pointer.at as usize;
@@ -114,7 +114,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     let sum = crc32c(&[&sealed[..28]]);
     put(&mut sealed, 28, &sum.to_le_bytes());
     let generation = decode_segment(&sealed, SEGMENT_ID).map_or(GENERATION_DEFAULT, |(_, generation)| generation);
-    let location = RecordLocation { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
+    let location = Location { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };
     Record::seal(&mut sealed[SEGMENT_HEADER_BYTES..], location);
     sealed
 }

@@ -251,7 +251,7 @@ impl Pointer {
     }
 
     /// Returns the pointer to the record at `location`, of `len` bytes.
-    pub(crate) fn to(location: RecordLocation, len: u32) -> Self {
+    pub(crate) fn to(location: Location, len: u32) -> Self {
         Self { segment: location.segment, generation: location.generation, at: location.at, len }
     }
 
@@ -263,15 +263,15 @@ impl Pointer {
     }
 
     /// Returns the location of its record in the store with this seed.
-    pub(crate) fn location(self, seed: u32) -> RecordLocation {
-        RecordLocation { seed, segment: self.segment, generation: self.generation, at: self.at }
+    pub(crate) fn location(self, seed: u32) -> Location {
+        Location { seed, segment: self.segment, generation: self.generation, at: self.at }
     }
 }
 
 /// Location of a record. The record's checksum covers it: a record of another store, location or
 /// generation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RecordLocation {
+pub(crate) struct Location {
     /// The low half of the pool's identity.
     pub(crate) seed: u32,
     pub(crate) segment: u32,
@@ -321,7 +321,7 @@ pub(crate) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// Appends a record that will be stored at `location`.
-    pub(crate) fn append(to: &mut Blocks, location: RecordLocation, key: &[u8], value: &[u8]) {
+    pub(crate) fn append(to: &mut Blocks, location: Location, key: &[u8], value: &[u8]) {
         let mut head = [0; RECORD_HEADER_BYTES];
         head[4] = RECORD_MAGIC;
         head[6..8].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
@@ -336,7 +336,7 @@ impl<'a> Record<'a> {
     }
 
     /// Returns the record that begins here; `None` if no complete record does.
-    pub(crate) fn read(bytes: &'a [u8], location: RecordLocation) -> Option<Self> {
+    pub(crate) fn read(bytes: &'a [u8], location: Location) -> Option<Self> {
         let head = bytes.get(..RECORD_HEADER_BYTES)?;
         if head[4] != RECORD_MAGIC {
             return None;
@@ -355,7 +355,7 @@ impl<'a> Record<'a> {
 
     /// Makes the start of these bytes a record with a valid checksum and with lengths that fit.
     #[cfg(feature = "fuzz")]
-    pub(crate) fn seal(bytes: &mut [u8], location: RecordLocation) {
+    pub(crate) fn seal(bytes: &mut [u8], location: Location) {
         let Some(room) = bytes.len().checked_sub(RECORD_HEADER_BYTES + 1) else { return };
         let key = usize::from(bytes[6]) % (room + 1);
         let value = usize::from(bytes[8]) % (room + 1 - key);
@@ -368,7 +368,7 @@ impl<'a> Record<'a> {
     }
 }
 
-fn sum_of(location: RecordLocation, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
+fn sum_of(location: Location, head: &[u8], key: &[u8], value: &[u8]) -> u32 {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&location.seed.to_le_bytes());
     bytes[4..8].copy_from_slice(&location.segment.to_le_bytes());
@@ -380,14 +380,10 @@ fn sum_of(location: RecordLocation, head: &[u8], key: &[u8], value: &[u8]) -> u3
 /// Calls `each` for every record of a segment with its pointer. `first` is the location of the
 /// first record. Skips damage up to the next block. Returns whether the bytes are only records and
 /// padding.
-pub(crate) fn each_record<'a>(
-    bytes: &'a [u8],
-    first: RecordLocation,
-    mut each: impl FnMut(Pointer, Record<'a>),
-) -> bool {
+pub(crate) fn each_record<'a>(bytes: &'a [u8], first: Location, mut each: impl FnMut(Pointer, Record<'a>)) -> bool {
     let (mut at, mut whole) = (first.at as usize, true);
     while at < bytes.len() {
-        let location = RecordLocation { at: at as u32, ..first };
+        let location = Location { at: at as u32, ..first };
         if let Some(record) = Record::read(&bytes[at..], location) {
             let len = record.len();
             each(Pointer::to(location, len as u32), record);
@@ -530,13 +526,13 @@ mod tests {
     fn records_of_a_segment_are_found_after_padding_and_damage() {
         let mut bytes = Blocks::new();
         bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
-        let first = RecordLocation { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER_BYTES as u32 };
+        let first = Location { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER_BYTES as u32 };
         let mut wanted = Vec::new();
         for round in 0..4u8 {
             for index in 0..5u8 {
                 let (key, value) = (vec![0, round, index], vec![index; usize::from(index) * 100]);
                 let at = bytes.len() as u32;
-                Record::append(&mut bytes, RecordLocation { at, ..first }, &key, &value);
+                Record::append(&mut bytes, Location { at, ..first }, &key, &value);
                 wanted.push((at, key, value));
             }
             bytes.resize(bytes.len().next_multiple_of(4096));
@@ -555,11 +551,9 @@ mod tests {
         assert_eq!(find(&bytes), (false, [&wanted[..10], &wanted[15..]].concat()));
         bytes[at as usize + 17] ^= 1;
         assert_eq!(find(&bytes), (true, wanted));
-        for other in [
-            RecordLocation { segment: 8, ..first },
-            RecordLocation { generation: 4, ..first },
-            RecordLocation { seed: 4, ..first },
-        ] {
+        for other in
+            [Location { segment: 8, ..first }, Location { generation: 4, ..first }, Location { seed: 4, ..first }]
+        {
             assert!(!each_record(&bytes, other, |_, _| panic!("of another segment, use or store")));
         }
     }

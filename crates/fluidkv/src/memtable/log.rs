@@ -139,7 +139,7 @@ impl Memtable {
         }
         self.add_segment(Written { at, capacity, frame });
         let log = self.log_bytes.fetch_add(capacity, Ordering::Relaxed) + capacity;
-        if log >= self.limits.0 {
+        if log >= self.limits.log_bytes {
             self.full.store(true, Ordering::Relaxed);
         }
         self.check_dram_limit();

@@ -225,7 +225,7 @@ fn memtables_of_a_small_store_use_less_log_than_the_option_allows() {
     let store = FluidKv::create(&scratch.store(), &options).expect("create");
     let inner = &store.running.inner;
     for keys in [0..10, 10..20, 20..30] {
-        assert_eq!((inner.view.load().active.limits().0, inner.sizes.memtable), (16 << 20, 64 << 20));
+        assert_eq!((inner.view.load().active.limits().log_bytes, inner.sizes.memtable), (16 << 20, 64 << 20));
         fill(&store, keys, 1);
         flush(inner);
     }

@@ -16,7 +16,7 @@ use crate::inner::Inner;
 use crate::layout::store_superblock;
 use crate::locks::Order;
 use crate::manifest::state::ManifestState;
-use crate::memtable::{Memtable, MemtableOptions};
+use crate::memtable::{Memtable, MemtableLimits, MemtableOptions};
 use crate::options::FluidOptions;
 use crate::publisher::Publisher;
 use crate::recover::{self, EXPORT, Recovery, RecoveryOptions};
@@ -51,10 +51,10 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     let background = sizes.background_dram(options.workers);
     let dram = Dram::new(options.dram_budget, background, &gauge);
     let own = pool_dram(&pool) + publisher.dram_bytes();
-    let limits = (
-        sizes.memtable_log_bytes(publisher.table_bytes()),
-        memtable_limit(dram.budget, background + gauge.bytes() + own),
-    );
+    let limits = MemtableLimits {
+        log_bytes: sizes.memtable_log_bytes(publisher.table_bytes()),
+        dram_bytes: memtable_limit(dram.budget, background + gauge.bytes() + own),
+    };
     let memtable_options = MemtableOptions::new(&sizes, generation + 1, order.last(), seed, limits);
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();

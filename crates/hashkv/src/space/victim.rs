@@ -1,6 +1,6 @@
 //! Victim selection for garbage collection, and the end of a collection.
 
-use crate::layout::{Prefix, RecordLocation, SEGMENT_HEADER_BYTES};
+use crate::layout::{Location, Prefix, SEGMENT_HEADER_BYTES};
 use crate::space::{LiveCount, Owner, Segment, Space, State};
 
 /// Bytes of one collection, which are all read into DRAM; and the minimum and maximum number of its
@@ -56,8 +56,8 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Returns the location of its first record, in the store with this seed.
-    pub(crate) fn first_location(&self, seed: u32) -> RecordLocation {
-        RecordLocation { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER_BYTES as u32 }
+    pub(crate) fn first_location(&self, seed: u32) -> Location {
+        Location { seed, segment: self.segment, generation: self.generation, at: SEGMENT_HEADER_BYTES as u32 }
     }
 }
 
