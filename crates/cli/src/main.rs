@@ -14,8 +14,8 @@
 //! * `base64`, `hex`, `text`: encodings of bytes as text.
 //! * `stop_signal`, `new_file`: signals that end a command; files renamed when complete.
 //! * `out`, `progress`: standard output or a file; the progress bar.
-//! * `format`, `jsonl`, `tsv`: record formats: JSON lines and tab-separated fields.
-//! * `long_line`, `long_json`: piecewise decoding of long lines.
+//! * `format`: record formats: JSON lines and tab-separated fields.
+//! * `long_line`: piecewise decoding of long lines.
 //! * `input`: read-ahead of an import, split into lines.
 //! * `lmdb`, `rdb`: readers of LMDB data files and Redis snapshots.
 //! * `sample`: the sample data set.

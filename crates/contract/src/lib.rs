@@ -22,7 +22,7 @@
 //!
 //! # Modules
 //! * `event`, `metric`, `size`: events, named statistics, sizes as text.
-//! * [`limits`]: limits of keys, values and batches.
+//! * `bounds`, [`limits`]: limits of keys, values and batches, and their checks.
 //! * `expiry`, `range`, `entry`: expiry of keys, scan ranges, found pairs.
 //! * `error`, `durability`: error type; durability levels by survived failures.
 //! * [`options`](mod@options): engine options as text, and the macro that declares them.

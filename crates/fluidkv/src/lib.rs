@@ -32,21 +32,27 @@
 //! # Modules
 //! * `layout`, `entry`, `segment`: root area, log entries, log segments.
 //! * `table`: format of sorted tables: builder, reader, filter.
-//! * `options`, `pace`, `failures`: options, backpressure, failed background tasks.
+//! * `options`, `sizes`: options; sizes of a store's parts.
+//! * `counts`, `gauge`: counters of work; DRAM of tables.
+//! * `pace`, `failures`, `background`: backpressure, failed tasks, state of background work.
 //! * `key_filter`, `memtable`: DRAM filter of a memtable; memtables with their logs.
 //! * `manifest`, `tables`: log of tables, ranges, value segments; handles of tables.
-//! * `value_log`: value segments and their garbage collection.
-//! * `dram`, `reserve`: DRAM budget; space reserve.
+//! * `value_log`: value segments.
+//! * `separator`: the interface of an engine that keeps values outside the tables.
+//! * `dram`, `reserve`: account of DRAM; space reserve.
 //! * `locks`, `view`, `publisher`: writer order and stripes, versions, publication of versions.
-//! * `inner`: shared state of an open store.
+//! * `shared_log`: the log that all threads share on ordinary files.
+//! * `inner`, `budget`: shared state of an open store; application of the DRAM budget.
 //! * `cursor`, `output`: merged ordered walks; writing of tables.
 //! * `commit`: group commit on ordinary files.
-//! * `read`, `write`, `batch`, `scan`: the operations.
+//! * `read`, `write`, `large_values`, `batch`, `scan`: the operations.
 //! * `separate`, `replace`: value separation at a flush, for engines on top.
 //! * `flush`, `compact`, `expired`: memtable flush, compaction, merges of expired pairs.
+//! * `collect`: garbage collection of the value log.
 //! * `migrate`, `adapt`: scheduling of flushes and compactions; adaptation to the workload.
 //! * `recover`: recovery and salvage.
 //! * `verify`, `scrub`: verification of the whole store, at once or piecewise.
+//! * `running`: an open store with its threads, and its end.
 //! * `store`: opening, closing, and the operations of the contract.
 //! * `testing` (feature): counters for tests.
 #![forbid(unsafe_code)]

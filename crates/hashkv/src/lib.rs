@@ -33,7 +33,9 @@
 //! * `separator`: the interface for FluidKV's flushes.
 //! * `window`, `scan`: batched reads of values; walks and snapshots.
 //! * `begin`: opening: values file, LSM, account of live bytes.
+//! * `superblock`: writes and rebuilds the superblock of the values file.
 //! * `verify`: verification of the LSM and all values.
+//! * `running`: an open store with its collector thread, and their end.
 //! * `store`: opening, closing, and the operations of the contract.
 //! * `fuzz` (feature): parsers for the fuzz targets.
 //!

@@ -22,6 +22,7 @@
 //! * `queue_sync`, [`queue`]: replaceable atomics; bounded multi-producer queue.
 //! * `sync`, `latch`: replaceable atomics of the tree; version latch of a node.
 //! * `bytes`, `shape`: key heads as numbers; sizes of nodes.
+//! * `resolver`: the interface through which the tree reads keys.
 //! * `arena`, `reclaim`: memory of the leaves; allocation and reclamation of nodes.
 //! * `leaf`, `inner`: the two kinds of nodes.
 //! * `tree`: the tree's interface, descent, and operations on one key.

@@ -77,7 +77,8 @@
 //! * [`stats`]: statistics of a store and its engine, and OpenMetrics.
 //! * [`options`], `pool`: options of a store, its engine and its pool.
 //! * `built`, [`engines`](mod@engines): all engines; the engines of this build.
-//! * `choice_file`: the record of a creation, and its reason.
+//! * `header`: reads the header of the store at a path.
+//! * `choice`: the choice of engine and durability, and its record in the store.
 //! * `matrix`, `no_matrix`: matrices of devices, with and without engine `mkvs`.
 //! * `destroy`, `doctor`: inspection without an open, removal; media and their durabilities.
 //! * `trace`, `no_trace`: `tracing` events and spans, or nothing.

@@ -26,8 +26,10 @@
 //! * `boot`, `mutant`, `open_state`: boot identity, planted faults, state of an open.
 //! * `gather`, `latency`: record writes from parts; emulated latency.
 //! * `region`, [`region_layout`]: mappings and address translation; offsets within a region.
-//! * `options`, `header`, `region_header`: pool options; headers on the medium.
-//! * `store_dir`, `files`, `lock`: store directory, its files, one process per store.
+//! * `options`: pool options.
+//! * `header`, `region_header`, `header_writes`: headers on the medium, and their writes.
+//! * `file_names`, `store_dir`, `files`: names of files, store directory, its files.
+//! * `lock`: one process per store.
 //! * `probe`, `pace`: real type of a medium; fill rate of a pool.
 //! * `memory`: reads, writes, flushes and fences, by persist policy.
 //! * `pool`, `verbs`, `words`: the pool, and access to it.

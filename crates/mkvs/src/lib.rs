@@ -29,6 +29,7 @@
 //! * `filter`, `stripes`: counting Bloom filter; key locks.
 //! * `walk`, `apply`: paged walks over a store; application of operations.
 //! * `label`, `places`, `oplog`: device labels, source of stores, operation log.
+//! * `doubt`, `pace`: doubts of a salvage; rate limit of copies.
 //! * `command`, `device`: device commands; the processor that executes them.
 //! * `advice`, `host`, `salvage`: lost host stores; the host's store; writes given up.
 //! * `group`: members, sequence of operations, and key states of a group.
@@ -37,8 +38,11 @@
 //! * `catchup`, `fill`, `lead`: catch-up from a log, state transfer, leader choice.
 //! * `decide`, `revive`: in-doubt writes; groups without active members.
 //! * `shape`: the groups, and the move of keys to added ones.
+//! * `source`: the stores that walks read.
+//! * `inner`: shared state of an open matrix.
 //! * `scan`, `copy`, `refill`: merged walks, whole-store copies, filter rebuild.
 //! * `creation`, `recover`: record of an unfinished creation; creation and opening.
+//! * `factory`, `redo`: stores of a device; replay of a device's log.
 //! * `keeper`, `wait`: background maintenance; waits for it.
 //! * `stats`, `account`: statistics; clean stop.
 //! * `verify`: verification of each store, and of members against each other.
