@@ -124,9 +124,10 @@ pub fn check_declaration<S: OptionTable>() -> std::result::Result<(), String> {
 
 /// Declares the options of an engine once.
 ///
-/// From a declaration come the struct with documented public fields, its `Default`, the table of
-/// [`OptionSpec`](crate::OptionSpec)s, reading from text, the check of bounds
-/// ([`OptionTable`](crate::OptionTable)), and a settings type with a typed setter for each option.
+/// From a declaration come the struct with documented public fields, its `Default`, and the table
+/// of [`OptionSpec`](crate::OptionSpec)s. The declaration also provides reading from text, the
+/// check of bounds ([`OptionTable`](crate::OptionTable)), and a settings type with a typed setter
+/// for each option.
 ///
 /// The first block has the fields that are no options, each with its default. The second one has
 /// the options: a documentation comment, which is the help too; `fixed` (counts when a store is

@@ -47,7 +47,7 @@ fn a_log_that_a_crash_took_back_does_not_come_again() {
 
 /// A second manifest does not fit: opens continue with the manifest that they read, after torn
 /// records. `Mutant::ManifestNotWiped` (the torn records are not wiped) shows only if two records
-/// differ in a single line that the second loses, which scripts reach about once in 100,000 images
+/// differ in a single line that the second loses. Scripts reach this about once in 100,000 images
 /// or never. fluidkv's tests of the manifest's chain cover every word of two such records, with the
 /// wipe and without.
 #[test]

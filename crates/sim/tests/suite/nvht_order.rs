@@ -87,9 +87,9 @@ fn batch_and_puts_beside(nth: usize) -> Option<(Vec<Event>, Vec<u64>)> {
     seen.lock().expect("no panic").1.take()
 }
 
-/// A batch frees slots, a writer of another stripe uses one and is acknowledged, then a crash comes
-/// before the end of the batch's log, and the next open redoes the batch. The writer lost its key
-/// (seen by kill -9 with two threads on a busy machine).
+/// A batch frees slots, and a writer of another stripe uses one and is acknowledged. Then a crash
+/// comes before the end of the batch's log, and the next open redoes the batch. The writer lost its
+/// key (seen by kill -9 with two threads on a busy machine).
 #[test]
 fn a_batch_done_again_takes_no_slot_that_another_writer_took_meanwhile() {
     let (mut fences, mut beside) = (0, 0);
