@@ -82,10 +82,15 @@ impl Inner {
         self.store_shared(log, RecordContent::One(op), std::iter::once(hash)).map(|_| ())
     }
 
-    /// Appends a batch with the stripes of its keys held. Returns its number. `spare`: the batch
-    /// frees space and may use the reserve.
-    pub(crate) fn apply_batch_shared(&self, log: &SharedLog, ops: &[crate::entry::Op<'_>], spare: bool) -> Result<u64> {
-        self.store_shared(log, RecordContent::Batch(ops, spare), ops.iter().map(|op| crate::table::hash(op.key)))
+    /// Appends a batch with the stripes of its keys held. Returns its number. `frees_space`: the
+    /// batch frees space and may use the reserve.
+    pub(crate) fn apply_batch_shared(
+        &self,
+        log: &SharedLog,
+        ops: &[crate::entry::Op<'_>],
+        frees_space: bool,
+    ) -> Result<u64> {
+        self.store_shared(log, RecordContent::Batch(ops, frees_space), ops.iter().map(|op| crate::table::hash(op.key)))
     }
 
     fn store_shared(

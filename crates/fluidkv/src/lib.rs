@@ -10,7 +10,7 @@
 //! * **StableStore** (the sorted level): one level, partitioned into ranges. A compaction covers
 //!   one range (`compact.rs`, `migrate.rs`).
 //!
-//! A write is one durable append with one fence. On ordinary files, one sync covers all waiting
+//! A write is one durable append with one fence; a large value has one more. On ordinary files, one sync covers all waiting
 //! writers (`commit.rs`). The manifest records which tables, ranges and value segments exist
 //! (`publisher.rs`). Recovery finds the logs by their extent kind (`recover.rs`). An engine on top
 //! of this one may keep values outside the tables (`separate.rs`). The formats are described in
@@ -35,7 +35,7 @@
 //! * `options`, `sizes`: options; sizes of a store's parts.
 //! * `counts`, `gauge`: counters of work; DRAM of tables.
 //! * `pace`, `failures`, `background`: backpressure, failed tasks, state of background work.
-//! * `key_filter`, `memtable`: DRAM filter of a memtable; memtables with their logs.
+//! * `key_filter`, `memtable`: DRAM filter of a memtable; memtables with their write-ahead logs.
 //! * `manifest`, `tables`: log of tables, ranges, value segments; handles of tables.
 //! * `value_log`: value segments.
 //! * `separator`: the interface of an engine that keeps values outside the tables.
@@ -49,7 +49,7 @@
 //! * `separate`, `replace`: value separation at a flush, for engines on top.
 //! * `flush`, `compact`, `expired`: memtable flush, compaction, merges of expired pairs.
 //! * `collect`: garbage collection of the value log.
-//! * `migrate`, `adapt`: scheduling of flushes and compactions; adaptation to the workload.
+//! * `migrate`, `adapt`: choice of the next flush or compaction; adaptation to the workload.
 //! * `recover`: recovery and salvage.
 //! * `verify`, `scrub`: verification of the whole store, at once or piecewise.
 //! * `running`: an open store with its threads, and its end.

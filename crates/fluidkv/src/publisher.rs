@@ -42,7 +42,7 @@ use crate::view::{Range, Ranges, View};
 /// and at least `RECORDS_MIN`.
 const REWRITE_FACTOR: u64 = 4;
 const RECORDS_MIN: u64 = 4 << 10;
-/// After ENOSPC, retry the rewrite once the records grew by another 1/8.
+/// After `Error::Full`, retry the rewrite once the records grew by another 1/8.
 const RETRY_GROWTH_DIVISOR: u64 = 8;
 /// Where space is scarce, rewrite once the records exceed the checkpoint by another 1/2.
 const SCARCE_GROWTH_DIVISOR: u64 = 2;

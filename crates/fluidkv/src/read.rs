@@ -22,7 +22,7 @@ const GOLDEN_RATIO_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const ABSENT_SAMPLE_RATIO: u32 = 4096;
 /// Share above which filters of stable tables are used: one lookup in sixteen.
 const ABSENT_RATIO_MIN: u32 = ABSENT_SAMPLE_RATIO;
-/// Number of keys that are looked up together.
+/// Number of keys whose tables and blocks are prefetched together.
 const GROUP_KEYS: usize = 16;
 
 /// A stable table and its only block that may have a key.

@@ -6,7 +6,9 @@
 //! | LLOG | crc32c | ver | slot | number | gen. | base | nonce | capac. | prev. | hint | copy |
 //!  128           capacity - 64
 //! | records ... | spare |
-//! ``` `crc32c` covers the bytes 8..56. The header is stored twice, so that no damage to a line
+//! ```
+//!
+//! `crc32c` covers the bytes 8..56. The header is stored twice, so that no damage to a line
 //! hides the records. A third copy in the segment's last line, the *spare*, covers damage to a
 //! page. The segments of one slot and generation are numbered from 0 without holes. `prev.` is the
 //! durable length of the previous segment, in bytes from its start, when this one was created; 0 if

@@ -21,7 +21,7 @@ use crate::table::{Item, ItemKind, Reads, Slot, hash};
 use crate::tables::{LookupOptions, Sorted};
 use crate::value_log::segment::Hold;
 
-/// Number of keys that are looked up together.
+/// Maximum number of keys of one lookup; longer calls are divided.
 pub(crate) const LOOKUP_KEYS: usize = 1024;
 
 /// Fewest adjacent small tables that are merged.

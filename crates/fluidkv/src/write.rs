@@ -2,9 +2,11 @@
 //!
 //! Steps of a write: wait if flushes lag (`migrate.rs`); acquire the thread slot and the stripe of
 //! the key; load the view and draw the sequence number; append the record durably to the thread's
-//! log (`memtable.rs`); add the entry to the index; release stripe and slot. Every write costs one
-//! fence. If all threads share one log (`commit.rs`), the append draws the number. With `power`, a
-//! write then waits for its group after it releases its stripe and slot.
+//! log (`memtable/log.rs`); add the entry to the index; release stripe and slot. Every write costs
+//! one fence, and a large value one more (`large_values.rs`).
+//!
+//! If all threads share one log (`commit.rs`), the append draws the number. With `power`, a write
+//! then waits for its group after it releases its stripe and slot.
 //!
 //! A write that finds its memtable full freezes it after the write has ended.
 

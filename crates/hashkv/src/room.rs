@@ -20,8 +20,8 @@ const KEPT_SEGMENTS_DIVISOR: u32 = 8;
 pub(crate) const FUTILE_COLLECTIONS_MAX: u32 = 16;
 /// Minimum bytes freed per byte moved for a collection while space is free.
 const FREED_PER_MOVED_RATIO: f64 = 4.0;
-/// Time limit of a `settle` (flush and compact) while writers keep producing garbage.
-const FLUSH_AND_COMPACT_TIMEOUT: Duration = Duration::from_secs(600);
+/// Time limit of `collect_all` while writers keep producing garbage.
+const COLLECT_ALL_TIMEOUT: Duration = Duration::from_secs(600);
 const HOLD_WRITERS_ADVICE: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
 
 impl Values {
@@ -133,7 +133,7 @@ impl Values {
     /// As [`Values::collect`]; [`Error::Unfinished`] if writers produce garbage as fast as it is
     /// collected.
     pub(crate) fn collect_all(&self) -> Result<()> {
-        self.collect_all_within(FLUSH_AND_COMPACT_TIMEOUT)
+        self.collect_all_within(COLLECT_ALL_TIMEOUT)
     }
 
     /// As [`Self::collect_all`], for at most `limit`.

@@ -51,7 +51,8 @@ impl Drop for PoisonOnPanic<'_> {
     }
 }
 
-/// Collects while free segments are few, at `rate` bytes a second, until the store is closed.
+/// Collects due and cheap garbage and separates late values, at `rate` bytes a second, until the
+/// store is closed.
 fn collect_in_background(values: &Values, rate: u64, stopping: &Stopping) {
     let _poison_on_panic = PoisonOnPanic(&values.pool);
     let mut pace = Pace::new(rate, Instant::now());

@@ -79,7 +79,7 @@
 //! * `built`, [`engines`](mod@engines): all engines; the engines of this build.
 //! * `header`: reads the header of the store at a path.
 //! * `choice`: the choice of engine and durability, and its record in the store.
-//! * `matrix`, `no_matrix`: matrices of devices, with and without engine `mkvs`.
+//! * `matrix` (engine `mkvs`): matrices of devices.
 //! * `destroy`, `doctor`: inspection without an open, removal; media and their durabilities.
 //! * `trace`, `no_trace`: `tracing` events and spans, or nothing.
 //! * [`store`]: the contract below [`Db`]; creation, open and removal by path.

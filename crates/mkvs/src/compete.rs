@@ -2,7 +2,7 @@
 //! devices are queried, and whose answer counts.
 //!
 //! Invariants
-//! 1. The caller holds the key's stripe, shared: no write of the key is in progress. A member may
+//! 1. The caller holds the key's stripe, shared or exclusively: no other write of the key is in progress. A member may
 //!    answer if it has applied the stripe's last operation, or if the read is queued after this
 //!    operation. The first answer is therefore the acknowledged value.
 //! 2. An error is returned only if no member has a better answer. If one member cannot read a key

@@ -3,8 +3,8 @@
 //!
 //! A write locks its key's stripe exclusively until it is acknowledged; a read shares the stripe.
 //! While a read holds the stripe, no write of the key is in flight. A member that has applied the
-//! stripe's last operation therefore returns the acknowledged value. This value survives the loss
-//! of any device.
+//! stripe's last operation therefore returns the acknowledged value. This value survives the
+//! loss of devices that `Acks` promises.
 //!
 //! Invariants
 //! 1. Sequence numbers have no holes; an operation is queued at all active members or at none.

@@ -52,6 +52,8 @@ impl Memtable {
                 } else {
                     self.pool.store_durable(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
                 }
+                // The durable fence of the write. It runs in `publish_after`, after the index has found
+                // the entry's place and before readers see the entry.
                 let fence = || {
                     if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
                         self.pool.fence();
@@ -69,12 +71,18 @@ impl Memtable {
         }
     }
 
-    /// Appends a batch as one record. Returns the positions of its operations. `spare`: the batch
-    /// frees space and may use the reserve.
+    /// Appends a batch as one record. Returns the positions of its operations.
+    /// `frees_space`: the batch frees space and may use the reserve.
     ///
     /// # Errors
     /// Same as [`Self::append`].
-    pub(crate) fn append_batch(&self, ops: &[Op<'_>], number: u64, reserve: &Reserve, spare: bool) -> Result<Vec<u64>> {
+    pub(crate) fn append_batch(
+        &self,
+        ops: &[Op<'_>],
+        number: u64,
+        reserve: &Reserve,
+        frees_space: bool,
+    ) -> Result<Vec<u64>> {
         let full = || Error::Full { needed: u64::MAX, capacity: self.pool.options().capacity };
         let len = BatchRecord::len_of(ops).ok_or_else(full)?;
         let mut segment = lock(&self.tails[thread_slot() % TAIL_COUNT].0);
@@ -93,7 +101,7 @@ impl Memtable {
                 self.mark_end(&mut segment);
                 return Ok(record.positions().map(|place| segment.at.add(place).raw()).collect());
             }
-            let deletes = spare || ops.iter().all(|op| op.payload == Payload::Tombstone);
+            let deletes = frees_space || ops.iter().all(|op| op.payload == Payload::Tombstone);
             self.begin_segment(&mut segment, len as u64, reserve, deletes)?;
         }
     }

@@ -41,7 +41,7 @@ impl RecordContent<'_, '_> {
     fn frees_space(&self) -> bool {
         match self {
             Self::One(op) => op.payload == Payload::Tombstone,
-            Self::Batch(ops, spare) => *spare || ops.iter().all(|op| op.payload == Payload::Tombstone),
+            Self::Batch(ops, frees_space) => *frees_space || ops.iter().all(|op| op.payload == Payload::Tombstone),
         }
     }
 }

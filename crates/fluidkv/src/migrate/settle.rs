@@ -47,8 +47,8 @@ impl Inner {
         }
         let began = Instant::now();
         // Free space beyond the needed space: deletes may use it.
-        let spare = || self.usable_bytes() as i64 - self.reserve.needed_bytes() as i64;
-        let (before, was_whole) = (spare(), self.reserve.refill(&self.pool));
+        let surplus = || self.usable_bytes() as i64 - self.reserve.needed_bytes() as i64;
+        let (before, was_whole) = (surplus(), self.reserve.refill(&self.pool));
         Counts::add(&self.counts.reclaimed, 1);
         if !was_whole {
             lock(&self.publisher).rewrite_if_long(&self.pool)?;
@@ -70,7 +70,7 @@ impl Inner {
             }
             let now = self.tasks_done();
             let others = made.replace(now) != Some(now);
-            let worth = others || spare() > before || (is_whole && !was_whole);
+            let worth = others || surplus() > before || (is_whole && !was_whole);
             if !worth && !std::mem::replace(&mut examined, true) && self.find_stale(RECLAIM_TIMEOUT) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Writes of several clients that share one commit.
+//! The commands whose writes may share one commit with other clients (`net/group.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
