@@ -10,11 +10,11 @@
 //! * **StableStore** (the sorted level): one level, partitioned into ranges. A compaction covers
 //!   one range (`compact.rs`, `migrate.rs`).
 //!
-//! A write is one durable append with one fence; a large value has one more. On ordinary files, one sync covers all waiting
-//! writers (`commit.rs`). The manifest records which tables, ranges and value segments exist
-//! (`publisher.rs`). Recovery finds the logs by their extent kind (`recover.rs`). An engine on top
-//! of this one may keep values outside the tables (`separate.rs`). The formats are described in
-//! `docs/format/fluidkv.md`.
+//! A write is one durable append with one fence; a large value has one more. On ordinary files, one
+//! sync covers all waiting writers (`commit.rs`). The manifest records which tables, ranges and
+//! value segments exist (`publisher.rs`). Recovery finds the logs by their extent kind
+//! (`recover.rs`). An engine on top of this one may keep values outside the tables (`separate.rs`).
+//! The formats are described in `docs/format/fluidkv.md`.
 //!
 //! # Guarantees
 //! * Single-key operations are durably linearizable. At durability `interval`, a crash leaves a

@@ -2,9 +2,9 @@
 //! devices are queried, and whose answer counts.
 //!
 //! Invariants
-//! 1. The caller holds the key's stripe, shared or exclusively: no other write of the key is in progress. A member may
-//!    answer if it has applied the stripe's last operation, or if the read is queued after this
-//!    operation. The first answer is therefore the acknowledged value.
+//! 1. The caller holds the key's stripe, shared or exclusively: no other write of the key is in
+//!    progress. A member may answer if it has applied the stripe's last operation, or if the read
+//!    is queued after this operation. The first answer is therefore the acknowledged value.
 //! 2. An error is returned only if no member has a better answer. If one member cannot read a key
 //!    and another can, the keeper repairs it (`keeper.rs`).
 //! 3. No read waits for the sequencer. A device with waiting commands that makes no progress for

@@ -52,8 +52,8 @@ impl Memtable {
                 } else {
                     self.pool.store_durable(at, &[header.as_bytes(), op.key, op.payload.bytes()]);
                 }
-                // The durable fence of the write. It runs in `publish_after`, after the index has found
-                // the entry's place and before readers see the entry.
+                // The durable fence of the write. `publish_after` runs it when the index has found
+                // the entry's place, before readers see the entry.
                 let fence = || {
                     if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
                         self.pool.fence();

@@ -177,8 +177,8 @@ fn a_new_log_has_the_positions_of_its_headers_wiped() {
     }
 }
 
-/// Regression: the space for the log itself, and for its flush, was not counted while the medium had
-/// space left. A batch of a tenth of the capacity then left a store in which no delete fitted.
+/// Regression: the space for the log itself, and for its flush, was not counted while the medium
+/// had space left. A batch of a tenth of the capacity then left a store in which no delete fitted.
 #[test]
 fn a_log_is_handed_out_only_if_the_space_for_its_flush_is_left() {
     for bytes in [16 << 10, 256 << 10, 820 << 10, 1400 << 10, 3 << 20] {
