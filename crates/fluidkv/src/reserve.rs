@@ -333,16 +333,26 @@ impl Reserve {
         let mut held = lock(&self.held);
         let mut wanted = self.needed(self.margin, true);
         let whole = self.acquire_missing(pool, &mut held, &mut wanted);
+        self.free_surplus(pool, &mut held, wanted.bytes);
+        whole
+    }
+
+    /// Frees the pieces beyond `wanted` bytes, the shorter ones first.
+    fn free_surplus(&self, pool: &Pool, held: &mut Held, wanted: u64) {
         let mut bytes = held.counted_bytes(self.piece);
-        // Frees the shorter pieces first.
         while let Some((index, piece)) = held.pieces.iter().enumerate().min_by_key(|(_, piece)| piece.1)
-            && bytes - counted_bytes(piece.1, self.piece) >= wanted.bytes + self.piece
+            && bytes - counted_bytes(piece.1, self.piece) >= wanted + self.piece
         {
             bytes -= counted_bytes(piece.1, self.piece);
             let (at, _) = held.pieces.swap_remove(index);
             pool.allocator().free_extent(pool, at);
         }
-        whole
+    }
+
+    /// Frees the pieces that were acquired for a log that did not fit, so that shorter logs fit.
+    fn free_after_refusal(&self, pool: &Pool, held: &mut Held) {
+        let wanted = if self.can_grow(pool, 0) { 0 } else { self.needed(self.margin, true).bytes };
+        self.free_surplus(pool, held, wanted);
     }
 
     /// Frees an extent that suits one of this kind and length. Returns whether there was any.
@@ -406,21 +416,31 @@ impl Reserve {
     }
 
     fn alloc_log(&self, pool: &Pool, bytes: u64) -> Result<NvPtr> {
-        let log = || self.alloc_outside(pool, bytes, KIND_LOG);
-        if self.can_grow(pool, bytes + flush_bytes(bytes)) {
-            return log();
-        }
+        // Held from the check until the log is counted.
         let mut held = lock(&self.held);
+        if self.can_grow(pool, bytes + flush_bytes(bytes)) {
+            return self.alloc_outside(pool, bytes, KIND_LOG);
+        }
+        let outcome = self.alloc_log_beyond_reserve(pool, &mut held, bytes);
+        if matches!(outcome, Err(Error::Full { .. })) {
+            self.free_after_refusal(pool, &mut held);
+        }
+        outcome
+    }
+
+    /// Allocates a log if the reserve is whole without it, from its surplus if necessary.
+    fn alloc_log_beyond_reserve(&self, pool: &Pool, held: &mut Held, bytes: u64) -> Result<NvPtr> {
+        let log = || self.alloc_outside(pool, bytes, KIND_LOG);
         // A collection already uses the space held for it when it writes its pointers.
         let needed = |more: u64| self.needed(flush_bytes(bytes) + more, false);
-        if !self.acquire_missing(pool, &mut held, &mut needed(0)) {
+        if !self.acquire_missing(pool, held, &mut needed(0)) {
             return Err(self.full(pool, bytes));
         }
         match log() {
             Err(Error::Full { .. })
-                if self.acquire_missing(pool, &mut held, &mut needed(bytes.next_multiple_of(self.piece))) =>
+                if self.acquire_missing(pool, held, &mut needed(bytes.next_multiple_of(self.piece))) =>
             {
-                self.free_suitable(pool, &mut held, (bytes, KIND_LOG));
+                self.free_suitable(pool, held, (bytes, KIND_LOG));
                 log()
             }
             other => other,
@@ -446,17 +466,19 @@ impl Reserve {
     /// [`Error::Full`].
     pub(crate) fn alloc_for_put(&self, pool: &Pool, bytes: u64, kind: ExtentKind) -> Result<NvPtr> {
         let flush = if kind == KIND_LOG { flush_bytes(bytes) } else { 0 };
+        // Held from the check until the log is counted.
+        let mut held = lock(&self.held);
         // The extent itself may be in the space that the medium still has.
         if self.can_grow(pool, bytes + flush) {
             return self.alloc_outside(pool, bytes, kind);
         }
-        let mut held = lock(&self.held);
         let mut wanted = self.needed(self.margin + flush, true);
-        if self.acquire_missing(pool, &mut held, &mut wanted) {
-            self.alloc_outside(pool, bytes, kind)
-        } else {
-            Err(self.full(pool, bytes))
+        let is_whole = self.acquire_missing(pool, &mut held, &mut wanted);
+        let outcome = if is_whole { self.alloc_outside(pool, bytes, kind) } else { Err(self.full(pool, bytes)) };
+        if matches!(outcome, Err(Error::Full { .. })) {
+            self.free_after_refusal(pool, &mut held);
         }
+        outcome
     }
 
     /// Allocates an extent outside the reserve. A log is counted from here.

@@ -4,11 +4,11 @@ use lodestore_tidy::allowances::Allowances;
 use lodestore_tidy::check_files;
 use lodestore_tidy::tree::{read_files, workspace_root};
 
-/// Permitted numbers of findings. `LODESTORE_UPDATE=1` writes the numbers of today.
+/// Permitted numbers of findings. `LODESTORE_TIDY_UPDATE=1` writes the numbers of today.
 const ALLOWANCES: &str = "crates/tidy/allowances.txt";
 const ALLOWANCES_HEAD: &str = "\
 # Permitted findings of the tidy test: rule, path, number. The numbers only shrink: a change that
-# lowers one updates its line. `LODESTORE_UPDATE=1 cargo test -p lodestore-tidy` writes this file.
+# lowers one updates its line. `LODESTORE_TIDY_UPDATE=1 cargo test -p lodestore-tidy` writes this file.
 ";
 
 #[test]
@@ -22,7 +22,7 @@ fn the_tree_keeps_the_rules() {
     );
     let findings = check_files(&files);
     let path = root.join(ALLOWANCES);
-    if std::env::var_os("LODESTORE_UPDATE").is_some() {
+    if std::env::var_os("LODESTORE_TIDY_UPDATE").is_some() {
         let text = format!("{ALLOWANCES_HEAD}{}", Allowances::count(&findings).to_text());
         std::fs::write(&path, text).expect("the file can be written");
     }
