@@ -35,12 +35,15 @@
 //! and the value log has a small share of the store, the reserve holds a shorter extent and pieces.
 //! Recovery ignores reserve extents: an open frees all extents of their kind and acquires its own.
 
+mod held;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
+use self::held::{Held, counted_bytes};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
 use crate::locks::lock;
 use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
@@ -55,51 +58,10 @@ const PIECE_DIVISOR: u64 = 4;
 const VALUES_DIVISOR: u64 = 8;
 /// Share of the reserve that is held in long pieces.
 const LONG_PIECES_DIVISOR: u64 = 2;
-/// Share of a shorter piece that does not count.
-const SHORT_PIECE_DIVISOR: u64 = 8;
-
-/// The extents that the reserve holds.
-#[derive(Default)]
-struct Held {
-    /// Pieces with their bytes. Of the pieces that are long enough the shortest is used, else the
-    /// newest. The newest is mostly adjacent to the one before it, so its rest is joined with that
-    /// one.
-    pieces: Vec<(NvPtr, u64)>,
-    /// The extent for the value log, with its bytes.
-    values: Option<(NvPtr, u64)>,
-}
-
-impl Held {
-    /// Returns the counted bytes of all pieces, where a whole piece has `piece` bytes.
-    fn counted_bytes(&self, piece: u64) -> u64 {
-        self.pieces.iter().map(|(_, bytes)| counted_bytes(*bytes, piece)).sum()
-    }
-
-    fn value_bytes(&self) -> u64 {
-        self.values.map_or(0, |(_, bytes)| bytes)
-    }
-
-    /// Returns the bytes of the pieces of at least `long` bytes.
-    fn longer(&self, long: u64) -> u64 {
-        self.pieces.iter().map(|(_, bytes)| *bytes).filter(|bytes| *bytes >= long).sum()
-    }
-
-    /// Removes the piece that fits an extent of `bytes` best.
-    fn pop(&mut self, bytes: u64) -> Option<NvPtr> {
-        let long = self.pieces.iter().enumerate().filter(|(_, piece)| piece.1 >= bytes);
-        let best = long.min_by_key(|(_, piece)| piece.1).map_or(self.pieces.len().checked_sub(1)?, |(index, _)| index);
-        Some(self.pieces.remove(best).0)
-    }
-}
 
 /// Returns the bytes that a flush of logs needs: their bytes, and an eighth for rounding.
 fn flush_bytes(logs: u64) -> u64 {
     logs + logs / 8
-}
-
-/// Returns the counted bytes of one piece, where a whole piece has `piece` bytes.
-fn counted_bytes(bytes: u64, piece: u64) -> u64 {
-    if bytes < piece { bytes - bytes / SHORT_PIECE_DIVISOR } else { bytes }
 }
 
 /// How much the reserve is to hold.
@@ -513,3 +475,6 @@ fn alloc_at_most(pool: &Pool, (least, most): (u64, u64), alloc: impl Fn(u64) -> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
