@@ -131,7 +131,7 @@ fn item_end(text: &str) -> usize {
 /// importing file's module.
 fn names_at_root(code: &str, depth: usize) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let root = format!("{}", "super::".repeat(depth));
+    let root = "super::".repeat(depth);
     for prefix in ["crate::", root.as_str()] {
         for (at, _) in code.match_indices(prefix) {
             let before = code[..at].chars().next_back();

@@ -35,7 +35,7 @@ pub const BANNED_PHRASES: [(&str, &str); 25] = [
     ("that it is of", "name the noun"),
     ("is none of", "name the noun"),
 ];
-/// First words of a sentence that hide its subject, if one of [`VERBS_AFTER_START`] follows.
+/// First words of a sentence that hide its subject, if one of `VERBS_AFTER_START` follows.
 pub const BANNED_STARTS: [&str; 6] = ["It", "That", "Those", "What", "Who", "One"];
 /// Verbs that make a banned first word a subject.
 const VERBS_AFTER_START: [&str; 19] = [
