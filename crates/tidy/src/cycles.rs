@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::mask::Masked;
+use crate::mask::{Masked, identifiers};
 use crate::tree::File;
 use crate::{Finding, Rule};
 
@@ -169,10 +169,6 @@ fn first_segments(text: &str) -> Vec<String> {
         at += letter.len_utf8();
     }
     names
-}
-
-fn identifiers(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty())
 }
 
 /// Returns the cycles: sets of modules that import each other, directly or through others.

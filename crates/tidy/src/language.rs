@@ -53,10 +53,7 @@ struct Paragraph {
 pub fn check_comments(path: &str, masked: &Masked) -> Vec<Finding> {
     let mut findings = Vec::new();
     for comment in &masked.comments {
-        if comment.columns > COMMENT_COLUMNS_MAX && !comment.text.contains("http") {
-            let message = format!("{} columns, at most {COMMENT_COLUMNS_MAX}", comment.columns);
-            findings.push(Finding { rule: Rule::CommentWidth, path: path.into(), line: comment.line, message });
-        }
+        findings.extend(check_width(path, comment.line, comment.columns, &comment.text));
     }
     let mut lines = Vec::new();
     let mut last: Option<(usize, &str)> = None;
@@ -67,6 +64,7 @@ pub fn check_comments(path: &str, masked: &Masked) -> Vec<Finding> {
         lines.push((comment.line, comment.text.as_str()));
         last = Some((comment.line, comment.marker));
     }
+    findings.extend(check_fences(path, &lines));
     check_paragraphs(path, &paragraphs(&lines), &mut findings);
     findings
 }
@@ -74,7 +72,7 @@ pub fn check_comments(path: &str, masked: &Masked) -> Vec<Finding> {
 /// Returns the findings of a Markdown page.
 pub fn check_markdown(path: &str, text: &str) -> Vec<Finding> {
     let lines: Vec<(usize, &str)> = text.lines().enumerate().map(|(index, line)| (index + 1, line)).collect();
-    let mut findings = Vec::new();
+    let mut findings = check_fences(path, &lines);
     check_paragraphs(path, &paragraphs(&lines), &mut findings);
     findings
 }
@@ -88,14 +86,33 @@ pub fn check_hash_comments(path: &str, text: &str) -> Vec<Finding> {
             lines.push((index + 1, ""));
             continue;
         };
-        let columns = line.chars().count();
-        if columns > COMMENT_COLUMNS_MAX && !line.contains("http") {
-            let message = format!("{columns} columns, at most {COMMENT_COLUMNS_MAX}");
-            findings.push(Finding { rule: Rule::CommentWidth, path: path.into(), line: index + 1, message });
-        }
+        findings.extend(check_width(path, index + 1, line.chars().count(), line));
         lines.push((index + 1, comment.strip_prefix(' ').unwrap_or(comment)));
     }
     check_paragraphs(path, &paragraphs(&lines), &mut findings);
+    findings
+}
+
+/// Returns a finding if a comment line is too wide. A line with an address may be.
+fn check_width(path: &str, line: usize, columns: usize, text: &str) -> Option<Finding> {
+    let message = format!("{columns} columns, at most {COMMENT_COLUMNS_MAX}");
+    let finding = Finding { rule: Rule::CommentWidth, path: path.into(), line, message };
+    (columns > COMMENT_COLUMNS_MAX && !text.contains("http")).then_some(finding)
+}
+
+/// Returns a finding for each fence that should end a block of code and does not, because text
+/// follows it on its line.
+fn check_fences(path: &str, lines: &[(usize, &str)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut in_code = false;
+    for (line, text) in lines {
+        let Some(rest) = text.trim_start().strip_prefix("```") else { continue };
+        if in_code && !rest.trim().is_empty() {
+            let message = "text follows the fence, so the block of code goes on".to_owned();
+            findings.push(Finding { rule: Rule::CodeFence, path: path.into(), line: *line, message });
+        }
+        in_code = !in_code;
+    }
     findings
 }
 

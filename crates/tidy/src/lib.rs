@@ -36,6 +36,8 @@ pub enum Rule {
     SentenceStart,
     /// A sentence has more than [`language::SENTENCE_WORDS_MAX`] words.
     SentenceLength,
+    /// Text follows the fence that should end a block of code.
+    CodeFence,
     /// A numeric constant does not name its unit or role ([`shape::CONSTANT_SUFFIXES`]).
     ConstantName,
     /// A source file has more than [`shape::FILE_LINES_MAX`] lines.
@@ -52,11 +54,12 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, in the order of their reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::CommentWidth,
         Self::BannedPhrase,
         Self::SentenceStart,
         Self::SentenceLength,
+        Self::CodeFence,
         Self::ConstantName,
         Self::FileLength,
         Self::FunctionLength,
@@ -72,6 +75,7 @@ impl Rule {
             Self::BannedPhrase => "banned-phrase",
             Self::SentenceStart => "sentence-start",
             Self::SentenceLength => "sentence-length",
+            Self::CodeFence => "code-fence",
             Self::ConstantName => "constant-name",
             Self::FileLength => "file-length",
             Self::FunctionLength => "function-length",

@@ -99,7 +99,8 @@ fn step(chars: &[char], at: usize, state: &mut State) -> (usize, Option<(usize, 
         }
         State::BlockComment { depth } => {
             if char_at(at) == '*' && char_at(at + 1) == '/' {
-                *state = if depth == 1 { State::Code } else { State::BlockComment { depth: depth - 1 } };
+                let outer = State::BlockComment { depth: depth.saturating_sub(1) };
+                *state = if depth == 1 { State::Code } else { outer };
                 return (at + 2, None);
             }
             if char_at(at) == '/' && char_at(at + 1) == '*' {
@@ -162,6 +163,11 @@ fn step_code(chars: &[char], at: usize, state: &mut State) -> (usize, Option<(us
         }
     }
     (at + 1, Some((0, 1)))
+}
+
+/// Returns the identifiers and numbers of a text.
+pub fn identifiers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]

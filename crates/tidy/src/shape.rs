@@ -1,6 +1,6 @@
 //! Sizes of files and functions, names of constants, and places of unsafe code.
 
-use crate::mask::Masked;
+use crate::mask::{Masked, identifiers};
 use crate::{Finding, Rule};
 
 /// Maximum lines of a source file.
@@ -95,7 +95,7 @@ pub fn check_source(path: &str, masked: &Masked) -> Vec<Finding> {
             findings.push(Finding { rule: Rule::ConstantName, path: path.into(), line: line_number, message });
         }
         let may_be_unsafe = UNSAFE_CRATES.iter().any(|allowed| path.starts_with(allowed));
-        if !may_be_unsafe && words(line).any(|word| word == "unsafe") {
+        if !may_be_unsafe && identifiers(line).any(|name| name == "unsafe") {
             let message = "unsafe code is allowed in media, index, peers and bindings only".into();
             findings.push(Finding { rule: Rule::UnsafeCode, path: path.into(), line: line_number, message });
         }
@@ -116,7 +116,7 @@ fn functions(code: &str) -> Vec<Function<'_>> {
     for (at, _) in code.match_indices("fn ") {
         let is_word_start = at == 0 || !is_word_byte(code.as_bytes()[at - 1]);
         let rest = &code[at + 3..];
-        let name = words(rest).next().unwrap_or_default();
+        let name = identifiers(rest).next().unwrap_or_default();
         if !is_word_start || name.is_empty() || !rest.starts_with(name) {
             continue;
         }
@@ -166,9 +166,4 @@ fn constant_without_unit(line: &str) -> Option<&str> {
 
 fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
-}
-
-/// Returns the identifiers of a text.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty())
 }

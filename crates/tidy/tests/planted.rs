@@ -36,6 +36,12 @@ fn violations() -> Vec<Planted> {
         planted(Rule::SentenceStart, "docs/a.md", "* What is free is used.\n", "* Free space is used.\n"),
         planted(Rule::SentenceLength, source, words(32), words(26)),
         planted(Rule::SentenceLength, "docs/a.md", words(32).replace("// ", ""), words(26).replace("// ", "")),
+        planted(
+            Rule::CodeFence,
+            source,
+            "//! ```text\n//! a\n//! ``` The log.\n",
+            "//! ```text\n//! a\n//! ```\n//! The log.\n",
+        ),
         planted(Rule::ConstantName, source, "pub(crate) const LOOK: u64 = 4;\n", "const LOOK_MILLIS: u64 = 4;\n"),
         planted(Rule::FileLength, source, "\n".repeat(501), "\n".repeat(500)),
         planted(Rule::FunctionLength, source, function(71), function(70)),

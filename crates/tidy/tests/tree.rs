@@ -8,7 +8,8 @@ use lodestore_tidy::tree::{read_files, workspace_root};
 const ALLOWANCES: &str = "crates/tidy/allowances.txt";
 const ALLOWANCES_HEAD: &str = "\
 # Permitted findings of the tidy test: rule, path, number. The numbers only shrink: a change that
-# lowers one updates its line. `LODESTORE_TIDY_UPDATE=1 cargo test -p lodestore-tidy` writes this file.
+# lowers one updates its line. This command writes the file:
+# LODESTORE_TIDY_UPDATE=1 cargo test -p lodestore-tidy
 ";
 
 #[test]

@@ -1,5 +1,7 @@
-//! Tests of nvht, as one binary: one link, and the tests of all files share the cores.
-//! Tests that change or measure the whole process are binaries of their own.
+//! Tests of nvht, as one binary.
+//!
+//! One binary needs one link, and the tests of all files share the cores. Tests that change or
+//! measure the whole process are binaries of their own.
 
 mod batches;
 #[path = "../common/mod.rs"]
