@@ -29,7 +29,7 @@ const TOOLS: [&str; 10] = [
 ];
 
 /// Begins of other variables of tests and scripts, without [`PREFIX`].
-const TOOL_PREFIXES: [&str; 5] = ["BENCH_", "FUZZ_", "SERVER_TEST_", "SIM_", "TEST_"];
+const TOOL_PREFIXES: [&str; 6] = ["BENCH_", "FUZZ_", "SERVER_TEST_", "SIM_", "TEST_", "TIDY_"];
 
 /// Returns the name of the variable of an option or of a name of Redis.
 pub(super) fn variable_of(name: &str) -> String {
