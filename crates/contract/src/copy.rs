@@ -181,7 +181,8 @@ impl Recording<'_> {
             return Err(Error::Unfinished {
                 doing: "copying the store",
                 after: self.begun.elapsed(),
-                instead: "more keys change than a copy can follow: copy it while fewer writes are made",
+                instead: "writers change keys faster than the copy can follow: copy the store while there are fewer \
+                          writes",
             });
         }
         Ok(taken)

@@ -365,19 +365,19 @@ pub fn io_advice(refusal: &io::Error) -> &'static str {
         return "close other files, or raise the limit of open files (ulimit -n)";
     }
     match refusal.kind() {
-        Kind::PermissionDenied => "give your user the right to it (chmod, chown), or choose another path",
-        Kind::StorageFull | Kind::QuotaExceeded => "free room on the medium, or choose another one",
-        Kind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
-        Kind::ReadOnlyFilesystem => "mount it for writing, or choose another path",
-        Kind::OutOfMemory => "free memory, or raise the limits on it (ulimit -v, vm.max_map_count)",
-        Kind::NotFound => "check the path, and make the directories that lead there",
+        Kind::PermissionDenied => "give your user access to the path (chmod, chown), or choose another path",
+        Kind::StorageFull | Kind::QuotaExceeded => "free space on the medium, or choose another medium",
+        Kind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
+        Kind::ReadOnlyFilesystem => "mount the file system for writing, or choose another path",
+        Kind::OutOfMemory => "free memory, or raise the memory limits (ulimit -v, vm.max_map_count)",
+        Kind::NotFound => "check the path, and create its parent directories",
         Kind::AlreadyExists | Kind::NotADirectory | Kind::IsADirectory | Kind::InvalidFilename => "choose another path",
         Kind::Interrupted | Kind::WouldBlock | Kind::TimedOut | Kind::ResourceBusy => "try again",
-        Kind::Unsupported => "use a file system that can do this, such as tmpfs, ext4 or xfs",
-        Kind::BrokenPipe => "keep the reader of the output open",
-        Kind::InvalidData | Kind::UnexpectedEof => "check what was given to be read",
+        Kind::Unsupported => "use a file system that supports this, such as tmpfs, ext4 or xfs",
+        Kind::BrokenPipe => "keep the program that reads the output running",
+        Kind::InvalidData | Kind::UnexpectedEof => "check the input",
         _ if refusal.raw_os_error().is_none() => "try again",
-        _ => "check the medium and the system's log, then try again",
+        _ => "check the medium and the system log, then try again",
     }
 }
 
@@ -387,12 +387,13 @@ impl Error {
         match self {
             Self::NoRoom { path, needed, free } => write!(
                 f,
-                "{} needs {needed} bytes to begin with and its medium has {free} left: free some, choose another medium, \
-                 or make it smaller (`Builder::capacity`, or `Builder::set(\"region\", ..)` for a smaller beginning that grows)",
+                "a new store at {} needs {needed} bytes, and its medium has {free} free: free space, choose another \
+                 medium, or create a smaller store (`Builder::capacity`, or `Builder::set(\"region\", ..)` for a \
+                 small start that grows)",
                 path.display()
             ),
             Self::Locked { path, holder } if holder.starts_with(Self::OWN_PROCESS) => {
-                write!(f, "{} is open in this process already: clone that `Db`", path.display())
+                write!(f, "{} is already open in this process: clone that `Db`", path.display())
             }
             Self::Locked { path, holder } => write!(
                 f,
@@ -407,24 +408,25 @@ impl Error {
                 )
             }
             Self::Missing { path, obstacle: None } => {
-                write!(f, "no store at {}: make one with `Db::open`", path.display())
+                write!(f, "no store at {}: create one with `Db::open`", path.display())
             }
             Self::Exists { path, obstacle: None } => {
-                write!(f, "{} exists already: open it, or choose another path", path.display())
+                write!(f, "{} already exists: open it, or choose another path", path.display())
             }
             Self::TargetExists { path } => {
-                write!(f, "{} exists already: choose a path that does not exist, or an empty directory", path.display())
+                write!(f, "{} already exists: choose a path that does not exist, or an empty directory", path.display())
             }
             Self::TargetIsMount { path } => {
-                write!(f, "{} is the root of a file system: choose a new directory in it", path.display())
+                write!(f, "{} is the root of a file system: choose a new directory below it", path.display())
             }
             Self::Foreign { path, what } => write!(
                 f,
-                "{} is no file of this store ({what}) and stands in its way: move it out of the directory and try again",
+                "{} does not belong to this store ({what}), and its name is reserved for the store: move it out of \
+                 the directory and try again",
                 path.display()
             ),
             Self::WrongEngine { found, asked } => {
-                write!(f, "this store was made by engine {found}, not {asked}: open it with {found}")
+                write!(f, "this store was created by engine {found}, not {asked}: open it with {found}")
             }
             Self::EngineNotBuilt { engine, feature } => write!(
                 f,
@@ -432,23 +434,26 @@ impl Error {
             ),
             Self::NewerFormat { part, found, known } => write!(
                 f,
-                "the {part} format of this store is version {found}, newer than version {known} known here: use a newer lodestore"
+                "the {part} format of this store has version {found}, and this program supports no version above \
+                 {known}: use a newer lodestore"
             ),
             Self::OlderFormat { part, found, oldest } => write!(
                 f,
-                "the {part} format of this store is version {found}, older than version {oldest}, the oldest that is read here: export the store \
-                 with the lodestore that made it, and import it into a new one"
+                "the {part} format of this store has version {found}, and this program supports no version below \
+                 {oldest}: export the store with the lodestore that created it, and import the export into a new \
+                 store"
             ),
             Self::WeakerMedium { path, found, needed } => write!(
                 f,
-                "{} is on {found}, which keeps less than {needed}, the medium of the store: move the whole store to one \
-                 medium of that kind, restore what was changed about its directory (for dax: `chattr +x`), and open it again",
+                "{} is on {found}, which is less durable than {needed}, the medium of the store: move all files of \
+                 the store to one medium of that kind, restore the attributes of its directory (for dax: `chattr \
+                 +x`), and open the store again",
                 path.display()
             ),
             Self::MachineRestarted { path } => write!(
                 f,
-                "{}: the machine restarted under a store of durability process, so its newest writes may be torn; \
-                 salvage it with `Builder::salvage(true)`, or restore it",
+                "{}: the machine restarted while a store with durability process was open, so the newest writes may \
+                 be torn; salvage it with `Builder::salvage(true)`, or restore it from a backup",
                 path.display()
             ),
             _ => Ok(()),
@@ -460,27 +465,31 @@ impl fmt::Display for Error {
     #[expect(clippy::too_many_lines, reason = "one arm for each variant")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::KeyLength { len, max } => write!(f, "a key of {len} bytes: use 1 to {max} bytes"),
+            Self::KeyLength { len, max } => write!(f, "the key has {len} bytes: use 1 to {max} bytes"),
             Self::ValueLength { len } => {
-                write!(f, "a value of {len} bytes: use at most {VALUE_MAX} bytes, or split it over several keys")
+                write!(f, "the value has {len} bytes: use at most {VALUE_MAX} bytes, or split it over several keys")
             }
             Self::BatchLength { ops } => {
-                write!(f, "a batch of {ops} operations: use at most {BATCH_OPS_MAX}, or split it over several batches")
+                write!(
+                    f,
+                    "the batch has {ops} operations: use at most {BATCH_OPS_MAX}, or split it into several batches"
+                )
             }
             Self::Full { needed, capacity } => write!(
                 f,
-                "the store is full: {needed} more bytes do not fit its capacity of {capacity} or the medium under it; \
-                 delete keys, write smaller batches, free the medium, or create a larger store and import into it"
+                "the store is full: {needed} more bytes do not fit into its capacity of {capacity} bytes or on its \
+                 medium; delete keys, write smaller batches, free space on the medium, or create a larger store and \
+                 import the data"
             ),
             Self::IndexFull { depth, instead } => write!(
                 f,
-                "the index takes no more keys like this one, since too many share {depth} bits of their hash: {instead}"
+                "the index has no space for this key, because too many keys have the same {depth} hash bits: {instead}"
             ),
             Self::Corrupt { place, what, .. } => {
                 write!(
                     f,
-                    "corrupt data at {place}: {what}; run `Db::verify` for the whole list (opened with \
-                     `Builder::salvage(true)` where the open is refused) and restore what it names"
+                    "corrupt data at {place}: {what}; run `Db::verify` for a list of all damage (opened with \
+                     `Builder::salvage(true)` if the open is refused), and restore the listed data from a backup"
                 )
             }
             Self::Io { doing, path, source } => {
@@ -488,82 +497,84 @@ impl fmt::Display for Error {
             }
             Self::ThreadRefused { name, source } => write!(
                 f,
-                "thread {name} cannot be started: {source}; raise the limit on threads (ulimit -u, or the container's \
-                 pids limit), or end other processes"
+                "thread {name} cannot be started: {source}; raise the limit of threads (ulimit -u, or the \
+                 container's pids limit), or end other processes"
             ),
             Self::DurabilityRefused { asked, medium, instead } => {
-                write!(f, "durability {asked} cannot be had on {medium}: {instead}")
+                write!(f, "durability {asked} is not available on {medium}: {instead}")
             }
             Self::Unsupported { engine, what, instead } => {
-                write!(f, "engine {engine} has no {what}: {instead}")
+                write!(f, "engine {engine} does not support {what}: {instead}")
             }
             Self::InvalidOption { name, value, why } => write!(f, "option {name}={value}: {why}"),
             Self::Poisoned { cause } => {
                 write!(
                     f,
-                    "the store takes no writes after a failure ({cause}): close it, mend the medium and open it again"
+                    "the store refuses writes after a failure ({cause}): close the store, repair the medium, and \
+                     open the store again"
                 )
             }
             Self::DramBudget { used, budget } => write!(
                 f,
-                "this would go over the DRAM budget: {used} of {budget} bytes are used; delete keys, let go of snapshots, or open with a larger budget"
+                "the operation would exceed the DRAM budget: {used} of {budget} bytes are in use; delete keys, drop \
+                 snapshots, or open the store with a larger budget"
             ),
             Self::Unfinished { doing, after, instead } => {
-                write!(f, "{doing} had no end in {} s: {instead}", after.as_secs())
+                write!(f, "{doing} did not finish within {} s: {instead}", after.as_secs())
             }
             Self::TooFewDevices { group, live, needed, may_stand } => {
-                let what = if *may_stand { " (this write may stand: read it back then)" } else { "" };
+                let what = if *may_stand { " (the write is in doubt: read the key later)" } else { "" };
                 write!(
                     f,
-                    "group {group} has {live} devices that can be used and this takes {needed}{what}: bring the others back and open the store again, or replace them \
-                     (`Matrix::replace`; where the open is refused for this, `Builder::salvage(true)` goes on with what these have and gives up the rest)"
+                    "group {group} has {live} usable devices, and the operation needs {needed}{what}: restore the \
+                     other devices and open the store again, or replace them (`Matrix::replace`; if the open is \
+                     refused, `Builder::salvage(true)` continues with the data of the usable devices and gives up \
+                     the rest)"
                 )
             }
             Self::ForeignProcess => f.write_str(
-                "another process opened this store, and this one inherited it by a fork: drop this handle, and open the \
-                 store in the one process that uses it (fork first, or exec)",
+                "another process opened this store, and this process inherited the handle by a fork: drop the \
+                 handle, and open the store only in the process that uses it (after the fork or exec)",
             ),
-            Self::KeyspaceName { len } => write!(f, "a keyspace name of {len} bytes: use 1 to 255 bytes"),
+            Self::KeyspaceName { len } => write!(f, "the keyspace name has {len} bytes: use 1 to 255 bytes"),
             Self::KeyspaceMissing { name } => write!(
                 f,
                 "no keyspace {name:?}: check the name, or open the store without `Builder::read_only(true)` to create it"
             ),
             Self::KeyspaceDropped { name } => {
-                write!(f, "keyspace {name:?} was dropped: open it by its name again for a new, empty one")
+                write!(f, "keyspace {name:?} was dropped: open it again by name to create a new, empty keyspace")
             }
             Self::Conflict { tries: 1 } => f.write_str(
-                "a requirement of the batch, or a value that the transaction read, does not hold now: read again and repeat",
+                "a condition of the batch is not met, or a value that the transaction read has changed: read the \
+                 values again and retry",
             ),
             Self::Conflict { tries } => write!(
                 f,
-                "other writers changed what the transaction read in each of {tries} tries: let fewer writers change the \
-                 same keys"
+                "other writers changed keys of the transaction in each of its {tries} attempts: let fewer writers \
+                 change the same keys"
             ),
-            Self::Aborted { reason } => write!(f, "the transaction ended itself: {reason}"),
+            Self::Aborted { reason } => write!(f, "the transaction aborted itself: {reason}"),
             Self::KeyspacesExhausted => {
-                f.write_str("the store has no more ids for new keyspaces: create another store, and copy the pairs")
+                f.write_str("the store has used all ids of keyspaces: create a new store, and copy the pairs into it")
             }
             Self::OtherStore { keyspace } if keyspace.is_empty() => f.write_str(
-                "this handle of a default keyspace belongs to another store: use handles of the store that the call \
-                 is for",
+                "this handle of a default keyspace belongs to another store: use a handle of the store that is called",
             ),
-            Self::OtherStore { keyspace } => write!(
-                f,
-                "keyspace {keyspace:?} belongs to another store: use handles of the store that the call is for"
-            ),
-            Self::ReadOnly => {
-                f.write_str("the store was opened for reading only: open it without `Builder::read_only(true)` to write to it")
+            Self::OtherStore { keyspace } => {
+                write!(f, "keyspace {keyspace:?} belongs to another store: use a handle of the store that is called")
             }
+            Self::ReadOnly => f.write_str("the store was opened read-only: open it without `Builder::read_only(true)`"),
             Self::DeviceElsewhere { path } => write!(
                 f,
-                "the matrix has a device in another directory, {}, and a copy of a matrix names the devices of its \
-                 original: nothing was removed; to remove that device too, call `store::destroy_with_devices`",
+                "the matrix has a device in another directory, {}, and nothing was removed, because a copy of a \
+                 matrix names the devices of its original: to remove this device too, call \
+                 `store::destroy_with_devices`",
                 path.display()
             ),
             Self::BackupNoRoom { path, needed } => write!(
                 f,
-                "backup {}: {needed} more bytes do not fit on its medium, and no backup was made: free space there, or \
-                 choose another medium",
+                "backup {}: {needed} more bytes do not fit on its medium, so no backup was made: free space on the \
+                 medium, or choose another medium",
                 path.display()
             ),
             Self::Backup { path, what } => write!(f, "backup {}: {what}", path.display()),

@@ -168,12 +168,12 @@ impl fmt::Display for Event {
             }
             Self::Swept { keys } => write!(f, "removed {keys} expired keys"),
             Self::DeviceFailed { group, device, is_late, cause } => {
-                let late = if *is_late { " (late, used again when it answers)" } else { "" };
-                write!(f, "device {device} of group {group} is not used any more{late}: {cause}")
+                let late = if *is_late { " (late; used again when it answers)" } else { "" };
+                write!(f, "device {device} of group {group} is no longer used{late}: {cause}")
             }
             Self::CopyIncomplete { group, device, pairs } => write!(
                 f,
-                "device {device} of group {group} may lack {pairs} pairs or more, which no other device can read"
+                "device {device} of group {group} may lack at least {pairs} pairs, which no other device can read"
             ),
         }
     }
@@ -202,7 +202,7 @@ mod tests {
             (Event::Poisoned { reason: PoisonReason::Sync, cause: text() }, "(sync): some words"),
             (Event::Swept { keys: 3 }, "3 expired"),
             (Event::DeviceFailed { group: 1, device: 2, is_late: true, cause: text() }, "device 2 of group 1"),
-            (Event::CopyIncomplete { group: 1, device: 2, pairs: 4 }, "lack 4 pairs"),
+            (Event::CopyIncomplete { group: 1, device: 2, pairs: 4 }, "lack at least 4 pairs"),
         ] {
             let line = event.to_string();
             assert!(line.contains(says) && !line.contains('\n'), "{line}");

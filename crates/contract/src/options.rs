@@ -35,7 +35,7 @@ pub struct OptionSpec {
 impl OptionSpec {
     /// Returns the error for a value that the option does not accept.
     pub fn refusal(&self, value: &str) -> Error {
-        let why = format!("it takes {}", self.takes);
+        let why = format!("the value must be {}", self.takes);
         Error::InvalidOption { name: self.name.into(), value: value.into(), why }
     }
 }
@@ -74,7 +74,7 @@ impl Options {
             _ => Err(Error::InvalidOption {
                 name: text.into(),
                 value: String::new(),
-                why: "give it as name=value".into(),
+                why: "write the option as name=value".into(),
             }),
         }
     }
@@ -100,7 +100,7 @@ impl Options {
                 return Err(Error::InvalidOption {
                     name: name.into(),
                     value: value.into(),
-                    why: format!("no such option of engine {engine}; there are {}", known.join(", ")),
+                    why: format!("engine {engine} has no such option; its options are {}", known.join(", ")),
                 });
             }
         }
@@ -117,7 +117,9 @@ impl Options {
                 return Err(Error::InvalidOption {
                     name: name.into(),
                     value: value.into(),
-                    why: "it is fixed when a store is created; leave it out, or create a new store with it".into(),
+                    why: "the option is fixed when a store is created; leave it out, or create a new store with this \
+                          value"
+                        .into(),
                 });
             }
         }
@@ -141,7 +143,7 @@ impl FromStr for Durability {
                 .ok_or_else(|| Error::InvalidOption {
                     name: "durability".into(),
                     value: text.into(),
-                    why: "give process, power or interval:MS with MS of at least 1".into(),
+                    why: "use process, power or interval:MS with MS of at least 1".into(),
                 }),
         }
     }
@@ -182,7 +184,7 @@ mod tests {
         let mut options = Options::new();
         options.set("size", "1").check_names("hikv", SPECS).expect("known");
         let refused = options.set("sise", "1").check_names("hikv", SPECS).expect_err("unknown").to_string();
-        assert_eq!(refused, "option sise=1: no such option of engine hikv; there are size, mode");
+        assert_eq!(refused, "option sise=1: engine hikv has no such option; its options are size, mode");
         Options::new().check_names("hikv", &[]).expect("nothing set is never wrong");
     }
 }

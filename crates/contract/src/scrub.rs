@@ -152,7 +152,7 @@ mod tests {
             let continues = (0..3).all(|number| {
                 let mut report = VerifyReport { bytes: 10, ..VerifyReport::default() };
                 if number == 1 {
-                    report.find("piece 1", "its checksum fails");
+                    report.find("piece 1", "the checksum differs");
                 }
                 piece(report)
             });

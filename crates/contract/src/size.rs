@@ -9,8 +9,12 @@ const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 /// # Errors
 /// If `text` is anything else or does not fit 64 bits. The error describes the accepted texts.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let refuse =
-        || format!("{text:?} is no size: give bytes, or a number with K, M, G or T (powers of 1024), such as 512M");
+    let refuse = || {
+        format!(
+            "{text:?} is not a size: give a number of bytes, or a number with K, M, G or T (powers of 1024), such as \
+             512M"
+        )
+    };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| refuse())?;

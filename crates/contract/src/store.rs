@@ -343,7 +343,7 @@ pub trait Store: Send + Sync {
         Err(Error::Unsupported {
             engine: self.engine(),
             what: "conditions on ranges".into(),
-            instead: "conditions on keys, or an engine with snapshots (fluidkv, hashkv)",
+            instead: "use conditions on keys, or an engine with snapshots (fluidkv, hashkv)",
         })
     }
 
@@ -355,7 +355,7 @@ pub trait Store: Send + Sync {
         Err(Error::Unsupported {
             engine: self.engine(),
             what: "snapshots".into(),
-            instead: "scan, which reads committed pairs",
+            instead: "use scan, which reads committed pairs",
         })
     }
 

@@ -56,8 +56,8 @@ mod tests {
     fn a_report_with_a_finding_is_not_clean() {
         let mut report = VerifyReport::default();
         assert!(report.is_clean());
-        report.find("record 7", "its checksum fails");
+        report.find("record 7", "the checksum differs");
         assert!(!report.is_clean());
-        assert_eq!(report.findings, [Finding { place: "record 7".into(), what: "its checksum fails".into() }]);
+        assert_eq!(report.findings, [Finding { place: "record 7".into(), what: "the checksum differs".into() }]);
     }
 }

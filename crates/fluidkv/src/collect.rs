@@ -119,7 +119,7 @@ impl Inner {
             if !reference.expired && crc32c(&[record.value]) != record.pointer.crc {
                 segment.damaged.store(true, Ordering::Release);
                 let place = format!("{}, byte {}", name_of(segment.id), record.pointer.offset());
-                return Err(Error::corrupt(place, "a live value's checksum fails; the segment is kept"));
+                return Err(Error::corrupt(place, "the checksum of a live value differs; the segment is kept"));
             }
             group.push(record);
             bytes += record.len();
@@ -132,7 +132,7 @@ impl Inner {
         if records.at != segment.written() {
             segment.damaged.store(true, Ordering::Release);
             let place = format!("{}, byte {}", name_of(segment.id), records.at);
-            return Err(Error::corrupt(place, "a record is not whole; the segment is kept"));
+            return Err(Error::corrupt(place, "a record is incomplete or damaged; the segment is kept"));
         }
         if !group.is_empty() {
             self.move_values(segment, &group)?;

@@ -168,7 +168,7 @@ impl Inner {
         let keep = self.order.has_snapshots();
         let published = gathered.writes.iter().try_for_each(|write| self.publish_write(log, write, keep));
         if let Err(error) = &published {
-            pool.poison(PoisonReason::Damage, &format!("{error}: a write cannot be read back"));
+            pool.poison(PoisonReason::Damage, &format!("{error}: a committed write cannot be read"));
         }
         published.is_ok()
     }

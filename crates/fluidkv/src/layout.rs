@@ -76,7 +76,7 @@ pub(crate) fn store_superblock(pool: &Pool) {
 /// # Errors
 /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
 pub(crate) fn has_superblock(pool: &Pool) -> Result<bool> {
-    let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("no root area")) };
+    let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("the root area is missing")) };
     if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
         return Ok(false);
     }
@@ -101,7 +101,7 @@ pub(crate) fn check_not_older(found: u32) -> Result<()> {
 
 /// Returns the error of a store whose superblock is lost.
 pub(crate) fn superblock_lost() -> Error {
-    wrong("the superblock is not whole: the store cannot be opened; restore it from a copy")
+    wrong("the superblock is damaged, so the store cannot be opened: restore the store from a backup")
 }
 
 /// Makes the chain that begins here the manifest. Durable after the caller's fence.
@@ -117,7 +117,7 @@ pub(crate) fn publish_manifest(pool: &Pool, first: NvPtr) {
 /// [`Error::Corrupt`] if the root word names none.
 pub(crate) fn manifest(pool: &Pool) -> Result<NvPtr> {
     let first = NvPtr::from_raw(pool.load_u64(pool.root().add(MANIFEST_AT)));
-    if first.is_null() { Err(wrong("its word names no manifest")) } else { Ok(first) }
+    if first.is_null() { Err(wrong("the root word names no manifest")) } else { Ok(first) }
 }
 
 /// How far a manifest reaches, at least.

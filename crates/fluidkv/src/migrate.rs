@@ -77,7 +77,7 @@ const WRITER_WAIT_TIMEOUT: Duration = Duration::from_millis(20);
 fn flush_error(error: Error) -> Error {
     match error {
         Error::Corrupt { place, what, .. } => {
-            Error::corrupt(place, format!("no more is written, since what is there cannot be flushed: {what}"))
+            Error::corrupt(place, format!("writes are refused, because a memtable cannot be flushed: {what}"))
         }
         other => other,
     }

@@ -69,47 +69,49 @@ lodestore_contract::options! {
 
     /// Options of a FluidKV store that were set.
     pub settings FluidkvSettings {
-        /// Most bytes of DRAM for the store's structures. Writers wait for flushes, and puts are
-        /// refused where tables or snapshots use it up. It bounds the workers (one for each MiB)
-        /// and the size of tables too. A new store of a large capacity needs more.
+        /// Maximum bytes of DRAM for the store's structures. Writers wait for flushes, and puts are
+        /// refused if tables or snapshots use all of it. The budget also limits the workers (one
+        /// per MiB) and the size of tables. A new store of a large capacity needs a larger budget.
         tunable dram_budget: u64 = "268435456", size("1M"), as "dram-budget";
-        /// Bytes of log after which a memtable is flushed. A small store flushes sooner, at 16 MiB
-        /// or an eighth of what the tables hold, so that its index stays in the processor's cache.
+        /// Bytes of log after which a memtable is flushed. A small store flushes earlier, at 16 MiB
+        /// or an eighth of the bytes of its tables, so that the memtable's index stays in the
+        /// processor's cache.
         tunable memtable_bytes: u64 = "67108864", size("64K", "64G"), as "memtable-bytes";
-        /// Bytes of a thread's log segment; at most a quarter of a memtable's log, and less
-        /// where many threads write.
+        /// Bytes of a thread's log segment; at most a quarter of a memtable's log, and less if many
+        /// threads write.
         tunable segment_bytes: u64 = "262144", size("16K", "64M"), as "segment-bytes";
-        /// Bytes at which a table is cut.
+        /// Bytes of a sorted table, after which the next table begins.
         tunable table_bytes: u64 = "262144", size("16K", "64M"), as "table-bytes";
-        /// Bytes of a data block. At the default, compressed tables have blocks of 4096.
+        /// Bytes of a data block. With the default, compressed tables have blocks of 4096 bytes.
         tunable block_bytes: u32 = "1024", size("512", "64K"), as "block-bytes";
-        /// How the tables are compressed that compactions write; auto is none.
+        /// Compression of the tables that compactions write; auto: none.
         tunable compression: Compression = "auto", one_of(
             "auto" => Compression::Auto, "lz4" => Compression::Lz4, "none" => Compression::None
         ), as "compression";
-        /// Bits of filter for each key; 0 for no filter.
+        /// Bits of filter per key; 0: no filter.
         tunable filter_bits: u32 = "10", number(0, 20), as "filter-bits";
-        /// Stable bytes over which a range is split.
+        /// Stable bytes above which a range is split.
         tunable range_bytes: u64 = "16777216", size("64K", "64G"), as "range-bytes";
-        /// Runs that a range buffers before it must be compacted.
+        /// Maximum runs of a range before the range must be compacted.
         tunable runs_max: usize = "8", number(1, 64), as "runs-max";
-        /// Buffered bytes of a range, in percent of its stable bytes, that begin a compaction.
+        /// Buffered bytes of a range, in percent of its stable bytes, at which a compaction begins.
         tunable buffer_percent: u32 = "50", number(1, 1000), as "buffer-percent";
-        /// Bytes from which a value is kept in the value log, where flushes and compactions do not
-        /// copy it; 0: no value is. Unless it is 0, smaller values of a batch are too where no free
-        /// extent is as long as the batch's record.
+        /// Minimum bytes of a value in the value log, which flushes and compactions do not copy; 0:
+        /// no value. If not 0, the value log also gets smaller values of a batch whose record is
+        /// longer than any free extent.
         tunable value_threshold: u64 = "4096", zero_or(size("32", "1G")), as "value-threshold";
-        /// Bytes of a segment of the value log. A much larger value has a segment of its own.
+        /// Bytes of a segment of the value log. A much larger value gets a separate segment.
         tunable value_segment_bytes: u64 = "4194304", size("16K", "1G"), as "value-segment-bytes";
-        /// Dead bytes, in percent of the value log's, over which segments are collected.
+        /// Dead bytes of the value log, in percent of its bytes, above which segments are
+        /// collected.
         tunable value_garbage: u32 = "30", number(1, 99), as "value-garbage";
-        /// Threads that flush and compact, at most one for each MiB of the budget; with 0 the
-        /// writing threads do it.
+        /// Threads that flush and compact, at most one per MiB of the budget. With 0 the writing
+        /// threads flush and compact.
         tunable workers: usize = "cores", cores_or(number(0, 64)), as "workers";
-        /// MiB a second that a background thread verifies; 0 for no such thread. Without workers
-        /// there is none either.
+        /// MiB per second that a background thread verifies; 0, or no workers: no background
+        /// verification.
         tunable scrub_rate: u64 = "1", number(0, 1048576), as "scrub-rate";
-        /// Whether a read compares the checksums of all that its answer depends on.
+        /// Whether a read verifies the checksums of all data that its result depends on.
         tunable verify_reads: VerifyReads = "on", one_of("on" => VerifyReads::On, "off" => VerifyReads::Off), as "verify-reads";
     }
 }

@@ -180,6 +180,6 @@ impl<'a> Output<'a> {
 fn disordered() -> Error {
     Error::corrupt(
         "the tables of a merge",
-        "their keys do not ascend, though their checksums are right: verify the store, which names the table",
+        "the keys are not in order, although the checksums match: verify the store to find the table",
     )
 }

@@ -206,9 +206,9 @@ impl Publisher {
         // A state that is ahead of the manifest would refuse correct changes.
         pool.check()?;
         self.ensure_space(pool, encode(edit, 0, 0).len() as u64)?;
-        self.state
-            .apply(edit)
-            .map_err(|refused| Error::corrupt("manifest", format!("a change is refused: {refused}")))?;
+        self.state.apply(edit).map_err(|refused| {
+            Error::corrupt("manifest", format!("the manifest cannot apply the change: {refused}"))
+        })?;
         if pool.mutant(Mutant::TableFreedEarly) {
             self.free_removed(pool, edit);
         }

@@ -134,7 +134,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &RecoveryOptions, recovery: &Recovery)
             recovery.corrupt.fetch_add(kept.corrupt, Ordering::Relaxed);
             recovery.left_out.fetch_add(kept.items, Ordering::Relaxed);
             damage.push(kept.damage);
-            (Read::default(), kept.state, Some(format!("its manifest is damaged: {EXPORT}")))
+            (Read::default(), kept.state, Some(format!("the manifest is damaged: {EXPORT}")))
         }
         Err(error) => return Err(with_advice(error)),
     };
@@ -172,7 +172,8 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &RecoveryOptions, recovery: &Recovery)
 }
 
 /// Advice for a store that can only be read.
-pub(crate) const EXPORT: &str = "it was opened to be read; export it and import that into a new one";
+pub(crate) const EXPORT: &str = "the store is open for reading only; export the store, and import the export into a \
+                                 new store";
 
 /// Adds advice to an error that rejects the store.
 fn with_advice(error: Error) -> Error {
@@ -183,7 +184,8 @@ fn with_advice(error: Error) -> Error {
 }
 
 /// Advice if a part of the store's shape is lost.
-const ADVICE: &str = "restore the store from a copy, or open it with salvage and export what is left (`Builder::salvage(true)`, `Db::for_each`)";
+const ADVICE: &str = "restore the store from a backup, or open it with salvage and export the readable pairs \
+                      (`Builder::salvage(true)`, `Db::for_each`)";
 
 fn read_manifest(pool: &Pool, how: &RecoveryOptions, damage: &mut Vec<Error>) -> Result<(Read, ManifestState)> {
     let (chain, records) = Chain::read(pool, manifest(pool)?)?;
@@ -267,7 +269,10 @@ fn find_segments(
                 let place = format!("log of slot {}, generation {}", header.slot, header.generation);
                 return Err(Error::corrupt(
                     place,
-                    format!("segment {expected} is missing: open it with salvage to keep the rest"),
+                    format!(
+                        "segment {expected} is missing: open the store with salvage (`Builder::salvage(true)`) to \
+                         read the rest"
+                    ),
                 ));
             }
         } else if same_log.is_some() {
@@ -300,7 +305,7 @@ fn reconcile_extents(
     let allocator = pool.allocator();
     let missing = |at: NvPtr, kind: ExtentKind, bytes: Option<u64>| {
         let held = bytes.is_none_or(|bytes| allocator.holds_extent(pool, at, bytes, kind));
-        let what = || format!("it has lost the extent of {} at {at:?}, whose space would be used twice", name_of(kind));
+        let what = || format!("the entry of {} at {at:?} is missing, so its space would be used twice", name_of(kind));
         (!held).then(|| Error::corrupt("the extent table", what()))
     };
     let mut lost: Vec<_> = used.iter().filter_map(|(at, kind, bytes)| missing(*at, *kind, *bytes)).collect();
@@ -417,7 +422,10 @@ impl Replay<'_> {
         for record in reader.by_ref() {
             let (at, record) = record.map_err(|damage| {
                 let place = format!("log segment at {:?}, byte {}", segment.at, damage.at);
-                Error::corrupt(place, format!("{}: open it with salvage to keep the rest", damage.what))
+                Error::corrupt(
+                    place,
+                    format!("{}: open the store with salvage (`Builder::salvage(true)`) to read the rest", damage.what),
+                )
             })?;
             match record {
                 Record::One(entry) => self.replay_entry(segment, at, &entry, entry.sequence(base))?,
@@ -469,8 +477,8 @@ impl Replay<'_> {
     /// Records that the last segment of a log may end early because of damage.
     fn note_unverified_end(&self, segment: &Segment, end: u64) {
         let place = format!("log segment at {:?}, byte {end}", segment.at);
-        let what = "whether the log ends there, or is damaged, cannot be told: too much behind it looks like long records. \
-                    Compare what was written last with its source";
+        let what = "the log may end here or be damaged, because too many of the following bytes look like long \
+                    records: compare the newest writes with their source";
         lock(&self.recovery.unverified_ends).push(Error::corrupt(place, what));
     }
 
@@ -514,7 +522,7 @@ impl Replay<'_> {
     fn number_of(&self, at: u64) -> Result<u64> {
         let above = self.written.partition_point(|segment| segment.at.raw() <= at);
         let segment = above.checked_sub(1).map(|index| self.written[index]);
-        let segment = segment.ok_or_else(|| Error::corrupt("log", "an entry outside all segments"))?;
+        let segment = segment.ok_or_else(|| Error::corrupt("log", "an entry is outside all log segments"))?;
         Ok(Records(self.pool).entry(at)?.sequence(segment.frame.base))
     }
 }

@@ -247,7 +247,7 @@ impl SegmentHeader {
             previous_end: u64_at(head, 48),
         };
         if !is_capacity(header.capacity) {
-            return Err(Error::corrupt("log segment", "its header is whole and cannot be"));
+            return Err(Error::corrupt("log segment", "the header is complete but invalid"));
         }
         Ok(header)
     }
@@ -459,7 +459,7 @@ impl<'a> SegmentReader<'a> {
             self.resume = first.filter(|_| self.skips_holes);
             if self.lacks_spare() {
                 if self.mode == Mode::Strict {
-                    let what = "the end of the log cannot be told, since its spare header is damaged";
+                    let what = "the end of the log is unknown, because its spare header is damaged";
                     return Err(Damage { at: self.end, what });
                 }
                 self.lost.0 += 1;
@@ -470,8 +470,11 @@ impl<'a> SegmentReader<'a> {
             return Ok(self.resume.is_some());
         }
         if self.mode == Mode::Strict {
-            let what =
-                if known { "a durable record is missing" } else { "what stands behind it says that it was durable" };
+            let what = if known {
+                "a durable record is missing"
+            } else {
+                "a record is missing that the following bytes mark as durable"
+            };
             return Err(Damage { at: self.end, what });
         }
         let next = first.unwrap_or(self.durable_to);

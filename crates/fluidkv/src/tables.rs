@@ -78,7 +78,7 @@ impl TableHandle {
     ) -> (Self, Option<Error>) {
         let bytes = usize::try_from(descriptor.bytes).ok().and_then(|len| pool.bytes(descriptor.at, len));
         let meta = bytes
-            .ok_or_else(|| Error::corrupt(name_of(descriptor), "the manifest puts it nowhere"))
+            .ok_or_else(|| Error::corrupt(name_of(descriptor), "the position in the manifest is outside the pool"))
             .and_then(|bytes| TableMeta::open(bytes, descriptor.identity));
         let (meta, error) = match meta {
             Ok(meta) => (Some(meta), None),
@@ -159,8 +159,8 @@ impl TableHandle {
 
     #[cold]
     fn damaged(&self) -> Error {
-        let what = "it was found damaged when the store was opened: restore the store from a copy, or export what can be read and \
-                    import that into a new one";
+        let what = "the open found the table damaged: restore the store from a backup, or export the readable pairs \
+                    and import them into a new store";
         Error::corrupt(name_of(&self.descriptor), what)
     }
 

@@ -70,7 +70,7 @@ impl Inner {
         for kind in [KIND_TABLE, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES] {
             for at in self.pool.allocator().extents_of(&self.pool, kind) {
                 if owned.binary_search(&at.raw()).is_err() {
-                    report.find(format!("extent at {at:?}"), format!("it is of kind {} and nobody's", kind.0));
+                    report.find(format!("extent at {at:?}"), format!("the extent has kind {} and no owner", kind.0));
                 }
             }
         }
@@ -79,7 +79,7 @@ impl Inner {
     pub(crate) fn verify_table(&self, view: &View, table: &TableHandle, report: &mut VerifyReport) {
         let descriptor = &table.descriptor;
         if !self.pool.allocator().holds_extent(&self.pool, descriptor.at, descriptor.bytes, KIND_TABLE) {
-            report.find(name_of(descriptor), "the extent table does not have its extent");
+            report.find(name_of(descriptor), "the extent table lacks the extent");
         }
         let verified = verify(table.bytes(), descriptor.identity, &mut |finding| find(report, finding));
         report.records += verified.items;
@@ -109,8 +109,8 @@ impl Inner {
             let bytes = usize::try_from(segment.bytes).ok().and_then(|len| self.pool.bytes(segment.at, len));
             match bytes.and_then(|bytes| Record::read(bytes, segment.id, decoded.offset())) {
                 Some(record) if record.key == key && record.pointer == decoded && record.is_whole() => Ok(record.len()),
-                Some(record) if record.is_whole() => Err("another record stands there"),
-                _ => Err("its checksum fails"),
+                Some(record) if record.is_whole() => Err("another record is stored there"),
+                _ => Err("the checksum differs"),
             }
         });
         match found {
@@ -122,7 +122,7 @@ impl Inner {
                 let known = view.find(key, hash(key), u64::MAX, self.lookup_options(), &slot);
                 let is_newest = |known: Known<'_>| matches!(known, Known::Pointer(newest, _) if newest == pointer);
                 if known.is_ok_and(|known| known.is_some_and(|known| is_newest(known) && known.is_live())) {
-                    report.find(place(), "its segment is gone");
+                    report.find(place(), "its segment is missing");
                 }
             }
         }
@@ -142,7 +142,7 @@ impl Inner {
     fn check_segment(&self, segment: &ValueSegment, report: &mut VerifyReport) {
         let place = || place_of_values(segment.id);
         if !self.pool.allocator().holds_extent(&self.pool, segment.at, segment.bytes, KIND_VALUES) {
-            report.find(place(), "the extent table does not have its extent");
+            report.find(place(), "the extent table lacks the extent");
         }
         let head = self.pool.bytes(segment.at, SEGMENT_HEADER_BYTES as usize).unwrap_or_default();
         if let Err(error) = check_segment(head, segment.id, segment.bytes) {
@@ -152,7 +152,7 @@ impl Inner {
         let mut records = segment.records(&self.pool);
         records.by_ref().for_each(drop);
         if records.at < written {
-            report.find(format!("{}, byte {}", place(), records.at), "a record is not whole");
+            report.find(format!("{}, byte {}", place(), records.at), "a record is incomplete or damaged");
         }
     }
 
@@ -162,7 +162,8 @@ impl Inner {
             let Ok(live) = self.live_bytes(view, segment) else { return };
             let dead = segment.dead.load(Ordering::Relaxed);
             if SEGMENT_HEADER_BYTES + live + dead > segment.written() {
-                let what = format!("{live} bytes are live, and {dead} of {} counted dead", segment.written());
+                let what =
+                    format!("{live} bytes are live, and {dead} of {} bytes are counted as dead", segment.written());
                 report.find(place_of_values(segment.id), what);
             }
         }
@@ -199,7 +200,7 @@ impl Inner {
                         self.verify_pointer(view, entry.key(), pointer, report);
                     }
                 }
-                None => report.find(format!("log entry at {:?}", NvPtr::from_raw(at)), "its checksum fails"),
+                None => report.find(format!("log entry at {:?}", NvPtr::from_raw(at)), "the checksum differs"),
             }
         }
         last.filter(|_| !all)

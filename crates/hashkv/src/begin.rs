@@ -18,7 +18,9 @@ use crate::superblock::{rebuild_superblock, write_superblock};
 use crate::values::{Sizes, Values, lock};
 
 /// Error text for a values file that is missing or has no superblock.
-const MISSING_ADVICE: &str = "it is gone or cut off: the values that the index names were in it. Restore the store from a copy, or open it with salvage and export what stands in the index (`Builder::salvage(true)`, `Db::for_each`)";
+const MISSING_ADVICE: &str = "the file is missing or truncated, and it had the values that the index names: restore \
+                              the store from a backup, or open it with salvage and export the pairs of the index \
+                              (`Builder::salvage(true)`, `Db::for_each`)";
 /// Number of segment headers that an open reads ahead together.
 const READ_HEADERS_COUNT: usize = 256;
 
@@ -180,8 +182,8 @@ fn extend_file(values: &Values) -> Result<()> {
     }
     match values.file.grow(wanted) {
         Err(Error::Full { .. }) => {
-            let cause =
-                "values.0000 was cut, and there is no room for its whole length: free some, or export what is left";
+            let cause = "values.0000 was truncated, and its full length does not fit on the medium: free space on \
+                         the medium, or export the readable pairs";
             values.pool.poison(PoisonReason::Write, cause);
             Ok(())
         }

@@ -76,9 +76,9 @@ impl Superblock {
     /// [`Error::NewerFormat`], [`Error::OlderFormat`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt = |what: &str| Error::corrupt("the superblock of values.0000", what);
-        let bytes = bytes.get(..SUPERBLOCK_BYTES).ok_or_else(|| corrupt("it is cut off"))?;
+        let bytes = bytes.get(..SUPERBLOCK_BYTES).ok_or_else(|| corrupt("the block is truncated"))?;
         if bytes[..8] != MAGIC {
-            return Err(corrupt("it does not begin as one"));
+            return Err(corrupt("the block does not begin with the magic of a superblock"));
         }
         let found = word(&bytes[8..]);
         let fits = |summed: usize| crc32c(&[&bytes[..summed]]) == word(&bytes[summed..]);
@@ -87,17 +87,17 @@ impl Superblock {
             return Err(Error::OlderFormat { part: "values".into(), found, oldest: VERSION });
         }
         if !fits(SUPERBLOCK_SUMMED_BYTES) {
-            return Err(corrupt("its checksum fails"));
+            return Err(corrupt("the checksum differs"));
         }
         if found > VERSION {
             return Err(Error::NewerFormat { part: "values".into(), found, known: VERSION });
         }
         if found < VERSION {
-            return Err(corrupt("its version is one that never had this checksum"));
+            return Err(corrupt("the version does not match the checksum"));
         }
         let segment_bytes = word(&bytes[12..]);
         if !segment_bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
-            return Err(corrupt("the length of its segments is no power of two from 8 KiB to 16 MiB"));
+            return Err(corrupt("the segment length is not a power of two from 8 KiB to 16 MiB"));
         }
         Ok(Self { segment_bytes, freed_expiry_max: long(&bytes[16..]), opening: Self::opening_in(bytes) })
     }
@@ -297,7 +297,7 @@ impl<'a> Stored<'a> {
         match bytes.split_last() {
             Some((&VALUE_TAG_ID, value)) => Ok(Self::Value(value)),
             Some((&POINTER_TAG_ID, at)) if at.len() == POINTER_BYTES => Ok(Self::Pointer(Pointer::read(at))),
-            _ => Err(Error::corrupt("a value in the index", "it is neither a value nor a pointer")),
+            _ => Err(Error::corrupt("a value in the index", "the item is neither a value nor a pointer")),
         }
     }
 }
@@ -420,7 +420,7 @@ mod tests {
             let decoded = Superblock::decode(&damaged);
             assert!(matches!(decoded, Err(Error::Corrupt { .. })), "bit {bit}: {decoded:?}");
         }
-        Superblock::decode(&bytes[..SUPERBLOCK_BYTES - 1]).expect_err("it is cut off");
+        Superblock::decode(&bytes[..SUPERBLOCK_BYTES - 1]).expect_err("the block is truncated");
     }
 
     /// A valid checksum only shows that the bytes are as they were written.

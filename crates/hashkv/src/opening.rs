@@ -33,8 +33,8 @@ const STEP_MAX: u32 = 1 << 14;
 /// The greatest number of a first opening. A power of two.
 const FIRST_MAX: u32 = 1 << 30;
 /// Advice for a pool that does not belong to the file.
-const ADVICE: &str = "restore all files of one copy, or open it with salvage and export what the index itself holds \
-                      (`Builder::salvage(true)`, `Db::for_each`)";
+const ADVICE: &str = "restore all files of the store from one copy, or open it with salvage and export the pairs of \
+                      the index (`Builder::salvage(true)`, `Db::for_each`)";
 
 /// The numbers in the root area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,8 @@ impl Numbers {
         let number = |at: NvPtr| unseal_opening(pool.load_u64(at));
         let copy = |at: NvPtr| StoredCopy { last: number(at), of_file: number(at.add(FILE_NUMBER_AT)) };
         let newest = Self::newest(copies(pool).map(copy));
-        newest.ok_or_else(|| Error::corrupt("root area", format!("the number of the last opening is lost: {ADVICE}")))
+        newest
+            .ok_or_else(|| Error::corrupt("root area", format!("the number of the last opening is damaged: {ADVICE}")))
     }
 
     /// Returns the numbers of the copy that was stored last. `None` if no copy has a valid `last`.
@@ -128,8 +129,8 @@ pub(crate) fn begin_next(pool: &Pool, file: &BlockFile, superblock: Superblock) 
     let is_known = superblock.opening != 0;
     if is_known && ![found.last, found.of_file].contains(&superblock.opening) {
         let what = format!(
-            "opening {} wrote to it, and opening {} is the pool's last: the pool or this file is a copy of another \
-             time or store: {ADVICE}",
+            "opening {} wrote to the file, and opening {} is the last of the pool, so the pool or the file is a copy \
+             of another time or store: {ADVICE}",
             superblock.opening, found.last
         );
         return Err(Error::corrupt("values.0000", what));

@@ -50,33 +50,33 @@ lodestore_contract::options! {
 
     /// Options of a HashKV store that were set.
     pub settings HashkvSettings {
-        /// Where values go: to groups of segments, by the hash of their keys (hash; HashKV, ATC
-        /// 2018), to one circular log (vlog; WiscKey, FAST 2016), or nowhere: they stay with their
-        /// keys (nosep). A store may be opened with another mode each time.
+        /// Where values are stored: in groups of segments by the hash of their keys (hash; HashKV,
+        /// ATC 2018), in one circular log (vlog; WiscKey, FAST 2016), or with their keys (nosep).
+        /// Each open may use another mode.
         tunable mode: Mode = "hash", one_of("hash" => Mode::Hash, "vlog" => Mode::Vlog, "nosep" => Mode::Nosep), as "mode";
-        /// Bytes of a segment of the file of values; 0: 65536, or more in a store of over 64 GiB.
-        /// Lowered to capacity/256, rounded up to a power of two and no less than 16384. Each
-        /// segment uses 56 bytes of DRAM, and 4 for each dead value, which dram_bytes counts and
-        /// dram-budget does not bound.
+        /// Bytes of a segment of the values file; 0: 65536, or more in a store of over 64 GiB. The
+        /// maximum is capacity/256, rounded up to a power of two, and at least 16384. A segment
+        /// uses 56 bytes of DRAM, and 4 bytes per dead value, which dram_bytes counts and
+        /// dram-budget does not limit.
         fixed segment_bytes: u64 = "0", zero_or(size("8K", "16M", power of two)), as "value-segment";
-        /// Bytes from which a value is kept in the file (selective separation: HashKV, ATC 2018,
-        /// section 3.5); 0: no value is. A value that does not fit into a segment, or into half a
-        /// segment of the index's log (counter values_longest_bytes), is kept in the index's value
-        /// log.
+        /// Minimum bytes of a value in the values file (selective separation: HashKV, ATC 2018,
+        /// section 3.5); 0: no value. A value that does not fit into a segment, or into half a
+        /// segment of the index's log (counter values_longest_bytes), is stored in the index's
+        /// value log.
         tunable value_threshold: u64 = "256", zero_or(size("32", "1M")), as "separate-from";
-        /// Live bytes over which a group is split when it is collected.
+        /// Live bytes above which a collection splits a group.
         tunable group_bytes: u64 = "1048576", size("64K", "1G"), as "group-bytes";
-        /// Whether values that were not updated between two collections of their group are kept
-        /// apart (hotness awareness: HashKV, ATC 2018, section 3.4). For mode=hash.
+        /// Whether values that were not updated between two collections of their group are stored
+        /// separately (hotness awareness: HashKV, ATC 2018, section 3.4). Only for mode=hash.
         tunable hotness: bool = "on", switch(), as "hotness";
-        /// Bytes a second that background collections read and write, about; 0: no limit. A
-        /// collection pauses at most ten seconds at a time: long segments at a low rate exceed the
-        /// rate. A flush without free space collects at any rate.
+        /// Approximate bytes per second that background collections read and write; 0: no limit. A
+        /// collection pauses at most ten seconds at a time, so long segments exceed a low rate. A
+        /// flush without free space collects without a limit.
         tunable collect_rate: u64 = "0", zero_or(size("1M", "1T")), as "collect-rate";
-        /// Whether the file of values is read and written past the page cache (O_DIRECT).
+        /// Whether reads and writes of the values file bypass the page cache (O_DIRECT).
         tunable direct: bool = "off", switch(), as "direct";
-        /// Whether the page cache's part of the file is read through a mapping, which sets a
-        /// handler of SIGBUS in the process. Without effect with direct=on.
+        /// Whether cached pages of the file are read through a mapping, which sets a SIGBUS handler
+        /// in the process. No effect with direct=on.
         tunable mapped: bool = "on", switch(), as "mapped";
     }
 }
@@ -140,8 +140,8 @@ impl HashKvOptions {
         self.check_bounds()?;
         let levels = [Some(self.index.pool.durability), self.index.pool.raise];
         if let Some(asked) = levels.into_iter().flatten().find(|level| matches!(level, Durability::Interval(_))) {
-            let instead = "use process or power; fluidkv has interval".into();
-            return Err(Error::DurabilityRefused { asked, medium: "any medium by hashkv".into(), instead });
+            let instead = "use process or power, or engine fluidkv, which has interval".into();
+            return Err(Error::DurabilityRefused { asked, medium: "any medium with hashkv".into(), instead });
         }
         self.index.check()
     }
@@ -182,7 +182,8 @@ impl HashKvOptions {
             return Ok(());
         }
         let why = format!(
-            "in this store values from {longest} bytes on stand in the index's value log: take less, or 0, or a larger value-segment, segment-bytes or capacity"
+            "this store keeps values of {longest} bytes or more in the index's value log: use a smaller value, 0, or \
+             a larger value-segment, segment-bytes or capacity"
         );
         Err(Error::InvalidOption { name: "separate-from".into(), value: self.value_threshold.to_string(), why })
     }

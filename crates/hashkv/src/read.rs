@@ -15,7 +15,7 @@ const READ_ATTEMPTS: usize = 64;
 /// Returns location and description of a lost value.
 pub(crate) fn loss_of(pointer: Pointer) -> (String, &'static str) {
     let place = format!("values.0000, segment {} at {}", pointer.segment, pointer.at);
-    (place, "what stands there is not the value that the index names")
+    (place, "the record is not the value that the index names")
 }
 
 pub(crate) fn lost_value(pointer: Pointer) -> Error {
@@ -162,6 +162,6 @@ impl Values {
             }
         }
         value.clear();
-        Err(Error::corrupt("values.0000", "a value is moved faster than it is read"))
+        Err(Error::corrupt("values.0000", "a value was moved during each attempt to read it"))
     }
 }

@@ -22,7 +22,8 @@ pub(crate) const FUTILE_COLLECTIONS_MAX: u32 = 16;
 const FREED_PER_MOVED_RATIO: f64 = 4.0;
 /// Time limit of `collect_all` while writers keep producing garbage.
 const COLLECT_ALL_TIMEOUT: Duration = Duration::from_secs(600);
-const HOLD_WRITERS_ADVICE: &str = "writers bring garbage as fast as it is collected: hold them back, and settle again";
+const HOLD_WRITERS_ADVICE: &str = "writers produce garbage as fast as it is collected: pause the writers, and repeat \
+                                   the call";
 
 impl Values {
     /// Returns the bytes of the capacity that are reserved for the LSM.
@@ -141,7 +142,11 @@ impl Values {
         let began = Instant::now();
         let check_time = || match began.elapsed() < limit {
             true => Ok(()),
-            false => Err(Error::Unfinished { doing: "a settle", after: limit, instead: HOLD_WRITERS_ADVICE }),
+            false => Err(Error::Unfinished {
+                doing: "flushing and collecting the store",
+                after: limit,
+                instead: HOLD_WRITERS_ADVICE,
+            }),
         };
         while self.collect_gain(&Gain { segments: 1, benefit_min: FREED_PER_MOVED_RATIO })? {
             check_time()?;

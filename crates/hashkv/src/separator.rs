@@ -48,7 +48,9 @@ impl Separator for Values {
         for value in values {
             match Stored::read(value.value)? {
                 Stored::Value(own) => items.push(Item::new(value.key, own)),
-                Stored::Pointer(_) => return Err(Error::corrupt("a flush", "a pointer was to be separated")),
+                Stored::Pointer(_) => {
+                    return Err(Error::corrupt("a flush", "the flush passed a pointer instead of a value"));
+                }
             }
         }
         self.mark_cold(&mut items);

@@ -24,7 +24,7 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
         progress(step);
     })?;
     if running.values.sizes.is_lost {
-        report.find("values.0000", "it is gone or cut off");
+        report.find("values.0000", "the file is missing or truncated");
     }
     let _hold = Hold::now(&running.values);
     let (mut done, mut value) = (last.done, Vec::new());
@@ -35,7 +35,7 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
             Ok(Stored::Value(_)) => return Visit::More,
             Err(_) => {
                 let place = format!("the index, key {}", key[..key.len().min(24)].escape_ascii());
-                report.find(place, "what it holds is neither a value nor a pointer");
+                report.find(place, "the item is neither a value nor a pointer");
                 return Visit::More;
             }
         };
@@ -51,8 +51,7 @@ pub(crate) fn verify(running: &Arc<Running>, progress: &mut dyn FnMut(Progress))
                 report.find(place, what);
             }
             Err(Error::Io { source, .. }) => {
-                report
-                    .find(format!("values.0000, segment {}", pointer.segment), format!("it cannot be read: {source}"));
+                report.find(format!("values.0000, segment {}", pointer.segment), format!("reading failed: {source}"));
             }
             Err(error) => {
                 outcome = Err(error);
@@ -119,7 +118,7 @@ impl Values {
                     report.bytes += (RECORD_HEADER_BYTES + key.len() + value.len()) as u64;
                 }
                 Err(Error::Corrupt { place, what, .. }) => report.find(place, what),
-                Err(Error::Io { source, .. }) => report.find("values.0000", format!("it cannot be read: {source}")),
+                Err(Error::Io { source, .. }) => report.find("values.0000", format!("reading failed: {source}")),
                 // The store is being closed.
                 Err(_) => return (report, None),
             }

@@ -301,7 +301,7 @@ impl Inner {
             // Even if the record has expired or is damaged.
             if hit.position.untagged() == new.untagged() {
                 let place = format!("entry of record {:?}", hit.position);
-                return Err(Error::corrupt(place, "it names a place that was free"));
+                return Err(Error::corrupt(place, "the entry names a record whose place was free"));
             }
             let old_len = Some(hit.record.len());
             effects.push(Effect { item: index, slot: hit.slot, new, old: hit.position, old_len });

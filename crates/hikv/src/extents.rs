@@ -29,6 +29,7 @@ pub(crate) fn check(table: &Table, pool: &Pool, partition: usize, segments: &[(S
 #[cold]
 fn lost(pool: &Pool, what: &str, at: NvPtr) {
     pool.poison(PoisonReason::Damage, &format!(
-        "the extent table has lost the {what} at {at:?}, whose space would be used twice: export the store and import it into a new one"
+        "the extent table lacks the {what} at {at:?}, whose space would be used twice: export the store, and import \
+         the export into a new store"
     ));
 }

@@ -122,7 +122,7 @@ impl Superblock {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::NewerFormat`].
     pub(crate) fn load(pool: &Pool) -> Result<Option<Self>> {
-        let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("no root area")) };
+        let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("the root area is missing")) };
         if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
             let never_opened = pool.load_u64(generation_word(pool)) == 0;
             return if never_opened { Ok(None) } else { Err(superblock_lost()) };
@@ -145,7 +145,7 @@ impl Superblock {
             && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&found.segment_bytes)
             && found.segment_bytes.is_multiple_of(BUCKET_BYTES as u32)
             && found.modes & !MODES_MASK == 0;
-        if sane { Ok(Some(found)) } else { Err(wrong("partitions or segment size out of range")) }
+        if sane { Ok(Some(found)) } else { Err(wrong("the number of partitions or the segment size is out of range")) }
     }
 }
 
@@ -312,7 +312,7 @@ impl SegmentHeader {
         };
         let wrong = |what: &str| Error::corrupt(format!("segment {at:?}"), what);
         if !Self::read(pool, at).is_some_and(fits) {
-            return Err(wrong("its header does not fit its place in the directory"));
+            return Err(wrong("the segment header does not match its place in the directory"));
         }
         Self::split_depth(pool, at).map(|_| ()).ok_or_else(|| wrong("the depth of its last split is damaged"))
     }
@@ -320,9 +320,7 @@ impl SegmentHeader {
 
 #[cold]
 pub(crate) fn superblock_lost() -> Error {
-    wrong(
-        "it was written once and is not whole any more, and nothing is found without it: restore the store from a backup or an export",
-    )
+    wrong("the superblock is damaged, and no key can be found without it: restore the store from a backup or an export")
 }
 
 #[cold]

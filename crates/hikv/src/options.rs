@@ -56,47 +56,49 @@ lodestore_contract::options! {
     pub settings HikvSettings {
         /// Partitions of the hash index.
         fixed partitions: u32 = "64", power_of_two(1, 256), as "partitions";
-        /// Bytes of a segment of the hash index.
+        /// Bytes of each segment of the hash index.
         fixed segment_bytes: u32 = "16384", size("512", "1M", multiple of "128"), as "segment";
-        /// Seed of the key hash; random: drawn when the store is created.
+        /// Seed of the key hash; random: chosen when the store is created.
         fixed hash_seed: Option<u64> = "random", word_or("random", number(0)), as "hash-seed";
-        /// Who updates the tree: a thread after the write (queued), or the writer before it returns
-        /// (sync; HiKV_sync of the paper, Figure 10).
+        /// How the tree is updated: by a thread after the write (queued), or by the writer before
+        /// it returns (sync; HiKV_sync of the paper, Figure 10).
         fixed sync_update: bool = "queued", one_of("queued" => false, "sync" => true), as "update";
-        /// One tree (global), or one for each partition, merged by scans (partitioned; HiKV_par of
-        /// the paper, Figure 10).
+        /// One tree for the store (global), or one tree for each partition, which scans merge
+        /// (partitioned; HiKV_par of the paper, Figure 10).
         fixed partitioned_tree: bool = "global", one_of("global" => false, "partitioned" => true), as "tree";
         /// Whether a log record is persisted before each write, for comparison (HiKV_wal of the
         /// paper, Figure 10). An open without free space for the log works without it.
         fixed wal: bool = "off", switch(), as "wal";
-        /// Queues of updates of the tree.
+        /// Number of queues of tree updates.
         tunable queues: usize = "8", number(1, 64), as "queues";
-        /// Entries of a queue.
+        /// Entries of each queue.
         tunable queue_len: usize = "4096", power_of_two(2, 65536), as "queue-length";
-        /// Threads that update the tree: as many as the paper's equations say (auto), or this
-        /// number; with 0 the writer updates it.
+        /// Threads that update the tree: the number from the paper's equations (auto), or this
+        /// number. With 0 the writer updates the tree.
         tunable backends: Backends = "auto", word_or("auto", number(0, 64)), as "backends";
-        /// Serving and backend threads together, for backends=auto.
+        /// Total number of serving and backend threads, for backends=auto.
         tunable threads: usize = "cores", cores_or(number(2, 128)), as "threads";
-        /// Whether a read compares the record's checksum. Index entries are compared with their
-        /// records in any case.
+        /// Whether a read verifies the record's checksum. Index entries are always compared with
+        /// their records.
         tunable verify_reads: bool = "on", switch(), as "verify-reads";
-        /// Threads that rebuild the tree after a crash; with 0 the opening thread does it before
-        /// the open returns.
+        /// Threads that rebuild the tree after a crash. With 0 the opening thread rebuilds it
+        /// before the open returns.
         tunable recovery_threads: usize = "cores", cores_or(number(0, 64)), as "recovery-threads";
-        /// Milliseconds between sweeps of expired keys, by a thread of their own with backends=0
-        /// too; 0 for no sweeps.
+        /// Milliseconds between sweeps of expired keys; 0: no sweeps. A separate thread sweeps,
+        /// even with backends=0.
         tunable sweep_ms: u64 = "1000", number(0, 86400000), as "sweep-ms";
-        /// MiB a second that a background thread verifies; 0 for no such thread.
+        /// MiB per second that a background thread verifies; 0: no background verification.
         tunable scrub_rate: u64 = "1", number(0, 1048576), as "scrub-rate";
-        /// Most bytes of DRAM for the store's structures, over which new keys are refused; 0 for no
+        /// Maximum bytes of DRAM for the store's structures; above it new keys are refused. 0: no
         /// limit.
         tunable dram_budget: u64 = "0", size(), as "dram-budget";
     }
 }
 
 /// Advice if a segment cannot be split any more.
-pub(crate) const INDEX_FULL: &str = "create a store with a larger `Builder::set(\"segment\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
+pub(crate) const INDEX_FULL: &str = "create a new store with a larger `Builder::set(\"segment\", ..)`, more \
+                                     `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", \
+                                     ..)`, and import the data";
 
 impl HiKvOptions {
     /// Returns the specifications of the options.

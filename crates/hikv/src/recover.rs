@@ -142,7 +142,7 @@ impl Inner {
         let damaged = slots.iter().find(|slot| self.table.form(&self.pool, location, **slot) == Form::Damaged);
         match damaged {
             Some(Slot { at, .. }) => {
-                let what = "it is neither free nor an entry of this place";
+                let what = "the slot is neither free nor has an entry of this bucket";
                 Err(Error::corrupt(format!("index entry {at:?}"), what))
             }
             None => Ok(()),

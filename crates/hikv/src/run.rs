@@ -129,27 +129,31 @@ pub(crate) fn load(pool: &Pool, threads: usize) -> Result<Option<(Vec<u64>, Vec<
     let (mut positions, mut sums) = (Vec::new(), Vec::new());
     let mut extents = Vec::new();
     while !at.is_null() {
-        let Some(header) = pool.bytes(at, HEADER_BYTES) else { return Err(wrong(at, "outside the pool")) };
+        let Some(header) = pool.bytes(at, HEADER_BYTES) else {
+            return Err(wrong(at, "the position is outside the pool"));
+        };
         let count = u64_at(header, 16);
         let len = usize::try_from(count).ok().and_then(|count| count.checked_mul(8)?.checked_add(HEADER_BYTES));
-        let Some(bytes) = len.and_then(|len| pool.bytes(at, len)) else { return Err(wrong(at, "length out of range")) };
+        let Some(bytes) = len.and_then(|len| pool.bytes(at, len)) else {
+            return Err(wrong(at, "the length is out of range"));
+        };
         if bytes[..4] != MAGIC || crc32c(&[&bytes[8..]]) != u32_at(bytes, 4) {
-            return Err(wrong(at, "magic or checksum differs"));
+            return Err(wrong(at, "the magic or the checksum differs"));
         }
         sums.extend_from_slice(&bytes[4..8]);
         positions.extend(bytes[HEADER_BYTES..].chunks_exact(8).map(|bytes| u64_at(bytes, 0)));
         extents.push(at);
         if extents.len() as u64 > pool.options().capacity / 64 {
-            return Err(wrong(at, "its extents form a ring"));
+            return Err(wrong(at, "the chain of extents is circular"));
         }
         at = NvPtr::from_raw(u64_at(bytes, 8));
     }
     let stored = pool.load_u64(run_word(pool).add(8));
     if stored & u64::from(u32::MAX) != run_sum(&sums) {
-        return Err(wrong(first, "it is not the run of the last clean stop"));
+        return Err(wrong(first, "the run is not from the last clean stop"));
     }
     if stored >> 32 != u64::from(records_sum(pool, &positions, threads)?) {
-        return Err(wrong(first, "a record that it names was changed since"));
+        return Err(wrong(first, "a record of the run was changed later"));
     }
     Ok(Some((positions, extents)))
 }

@@ -52,7 +52,7 @@ impl Inner {
                 return Ok(positions);
             }
             if positions.len() > self.backend.trees().len() {
-                return Err(Error::corrupt("tree", "its keys go round: a record was changed on the medium"));
+                return Err(Error::corrupt("tree", "the keys of the scan repeat: a record was changed on the medium"));
             }
         }
     }
@@ -244,7 +244,10 @@ impl TreeWalk {
         if let Bound::Included(at) | Bound::Excluded(at) = bound
             && last.cmp(at) == ahead.reverse()
         {
-            return Err(Error::corrupt("tree", "a key behind the one before it: a record was changed on the medium"));
+            return Err(Error::corrupt(
+                "tree",
+                "a key is not above the previous key: a record was changed on the medium",
+            ));
         }
         let last = Bound::Excluded(last.to_vec());
         match self.range.direction {

@@ -259,7 +259,7 @@ fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
     if is_valid {
         return Ok(directory);
     }
-    Err(Error::corrupt(format!("directory of partition {partition}"), format!("its root word is damaged{ADVICE}")))
+    Err(Error::corrupt(format!("directory of partition {partition}"), format!("the root word is damaged{ADVICE}")))
 }
 
 /// Compares the directory of a partition with the splits of the segments that [`repair`] returned.
@@ -275,7 +275,7 @@ pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, 
         if SegmentHeader::split_depth(pool, segment.at).is_some_and(|depth| depth > segment.depth) {
             return Err(Error::corrupt(
                 format!("directory of partition {partition}"),
-                format!("it is older than a split of {:?}, so keys may be missing{ADVICE}", segment.at),
+                format!("the directory is older than a split of {:?}, so keys may be missing{ADVICE}", segment.at),
             ));
         }
     }
@@ -302,7 +302,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
     while index < words {
         let mut named = word_at(index);
         if named.depth > directory.depth || !index.is_multiple_of(1 << (directory.depth - named.depth)) {
-            return Err(wrong("a word whose depth does not fit its place"));
+            return Err(wrong("the depth of a word does not match its place"));
         }
         let mut range = 1u64 << (directory.depth - named.depth);
         // The commit point of a split is the first word of the upper half.
@@ -319,7 +319,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
                 continue;
             }
             if found.depth + 1 != named.depth {
-                return Err(wrong("words of one range differ in more than an unfinished split"));
+                return Err(wrong("the words of one range differ by more than an unfinished split"));
             }
             let word = directory.at.add(other * 8);
             if pool.mutant(Mutant::SplitRecoveryTwice) {
@@ -334,7 +334,7 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
         let segment = Segment { at: named.at, depth: named.depth };
         let prefix = index >> (directory.depth - named.depth);
         if pool.bytes(segment.at, table.shape.segment_bytes as usize).is_none() {
-            return Err(wrong("a word that names no segment"));
+            return Err(wrong("a word names no segment"));
         }
         segments.push((segment, prefix));
         index += range;

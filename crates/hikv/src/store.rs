@@ -120,7 +120,7 @@ impl HiKv {
             careful_mode: CarefulMode::new(sealed == SealCheck::Whole),
         };
         if sealed == SealCheck::Damaged {
-            inner.count_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
+            inner.count_damage(&Error::corrupt("hikv index", "the index differs from that of the last clean stop"));
         }
         if let Some(error) = &older_directory {
             inner.count_damage(error);
@@ -213,7 +213,7 @@ fn raise_generation(pool: &Pool) -> Result<u64> {
     let word = generation_word(pool);
     let generation = pool.load_u64(word).saturating_add(1);
     if generation > GENERATION_MAX {
-        return Err(Error::corrupt("hikv generation", format!("{generation} opens are more than there can have been")));
+        return Err(Error::corrupt("hikv generation", format!("the number of opens, {generation}, is too large")));
     }
     pool.publish_u64(word, generation);
     pool.flush(word, 8);

@@ -230,7 +230,7 @@ pub(crate) fn check_other_record(record: &Record<'_>, slot: NvPtr, entry: Entry)
 /// Returns the error for an entry whose check bits do not match its record.
 #[cold]
 pub(crate) fn unbound_entry(slot: NvPtr) -> Error {
-    Error::corrupt(format!("index entry {slot:?}"), "its check bits do not fit the record that it names")
+    Error::corrupt(format!("index entry {slot:?}"), "the check bits of the entry do not match its record")
 }
 
 /// Returns the slots of one segment that are not free by their own mark, in no order. The two words
@@ -303,10 +303,10 @@ impl Table {
         let damaged = |what: &str| Verdict::Damaged(Error::corrupt(place(), what));
         match self.form(pool, location, slot) {
             Form::Free | Form::Stray if !self.is_left_by_crash(pool, slot) => {
-                damaged("it is not free, and no crash leaves it")
+                damaged("the slot is not free, and a crash cannot have left its content")
             }
             Form::Free | Form::Stray => Verdict::Free,
-            Form::Damaged => damaged("it is neither free nor an entry of this place"),
+            Form::Damaged => damaged("the slot is neither free nor has an entry of this bucket"),
             Form::Live => {
                 let position = slot.entry.position();
                 if !binding_at(pool, position).is_some_and(|binding| slot.entry.is_bound(slot.at, binding)) {
@@ -317,7 +317,7 @@ impl Table {
                     Ok(record) => match record.check(position) {
                         Err(error) => Verdict::BadRecord(Some(record), error),
                         Ok(()) if self.placement.sign(record.key()).0 == slot.entry.sig => Verdict::Whole(record),
-                        Ok(()) => damaged("its signature is not that of its record's key"),
+                        Ok(()) => damaged("the signature of the entry is not that of its record's key"),
                     },
                 }
             }
@@ -358,7 +358,7 @@ impl Table {
                 if let Verdict::Damaged(error) = self.judge(pool, location, slot) {
                     return Err(Error::corrupt(
                         format!("index bucket {:?}", Self::bucket(segment, bucket)),
-                        format!("a key that is not found may have been in it: {error}"),
+                        format!("the absent key may have been in this bucket: {error}"),
                     ));
                 }
             }
@@ -422,7 +422,7 @@ pub(crate) fn walk_from(
         if depth > directory.depth || at.is_null() {
             return Err(Error::corrupt(
                 format!("directory of partition {partition}"),
-                "a word deeper than its directory",
+                "a word is deeper than its directory",
             ));
         }
         let segment = Segment { at, depth };

@@ -69,7 +69,7 @@ impl Trees {
         threads: usize,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Result<()> {
-        let refused = |error| Error::corrupt("ordered index", format!("bulk load refused: {error:?}"));
+        let refused = |error| Error::corrupt("ordered index", format!("the bulk load failed: {error:?}"));
         if let [tree] = &*self.0 {
             return tree.bulk_load(records, sorted, threads).map_err(refused);
         }

@@ -27,7 +27,7 @@ impl Inner {
         }
         match Superblock::load(&self.pool) {
             Ok(Some(shape)) if shape == self.table.shape => {}
-            Ok(_) => report.find("hikv superblock", "it is not what the store was opened with"),
+            Ok(_) => report.find("hikv superblock", "the superblock changed since the store was opened"),
             Err(error) => note_finding(&mut report, &error),
         }
         let partitions = self.table.shape.partitions as usize;
@@ -110,11 +110,11 @@ impl Inner {
                     report.records += 1;
                     report.bytes += record.len() as u64;
                     if u64::from_le_bytes(record.own()) >> GENERATION_SHIFT > self.generation() {
-                        report.find(place, format!("record {position:?} is of an open that never was"));
+                        report.find(place, format!("record {position:?} names an open that never happened"));
                     } else if !keys.insert(record.key()) {
-                        report.find(place, format!("two entries of one key, one names {position:?}"));
+                        report.find(place, format!("two entries have the same key; one of them names {position:?}"));
                     } else if (position.tag() != 0) != record.expiry().is_some() {
-                        report.find(place, format!("the tag of {position:?} does not fit its record"));
+                        report.find(place, format!("the tag of {position:?} does not match its record"));
                     }
                 }
             }
@@ -144,7 +144,7 @@ impl Inner {
                     Err(error) => note_finding(report, &error),
                     Ok(record) => {
                         if last.as_deref().is_some_and(|last| last >= record.key()) {
-                            report.find(format!("tree at {position:?}"), "keys out of order");
+                            report.find(format!("tree at {position:?}"), "the keys are out of order");
                         }
                         last = Some(record.key().to_vec());
                     }
@@ -160,7 +160,7 @@ impl Inner {
         let now = (self.backend.enqueued(), self.backend.trees().len());
         let is_idle = self.backend.stats().pending == 0 && now == begun;
         if is_idle && !(least..=most).contains(&count) {
-            report.find("tree", format!("it has {count} keys, the index {least}"));
+            report.find("tree", format!("the tree has {count} keys, and the index has {least}"));
         }
         Ok(())
     }

@@ -345,7 +345,10 @@ impl Inner {
             if hit.position.untagged() == new.at {
                 // A damaged entry names the space of the record that was just stored: its old space
                 // was not kept.
-                let error = Error::corrupt(format!("entry of record {:?}", new.at), "it names a place that was free");
+                let error = Error::corrupt(
+                    format!("entry of record {:?}", new.at),
+                    "the entry names a record whose place was free",
+                );
                 return Err(NotPublished::Refused(new, error.into()));
             }
         } else {

@@ -39,7 +39,7 @@ impl std::fmt::Display for BulkError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotEmpty => f.write_str("the tree is not empty"),
-            Self::Unsorted(index) => write!(f, "entry {index} is not above the one before it"),
+            Self::Unsorted(index) => write!(f, "entry {index} is not above the previous entry"),
         }
     }
 }

@@ -27,7 +27,7 @@ impl BPlusTree {
         walk.inner(self.root(&guard), None, None)?;
         let len = self.len();
         if len != walk.entries {
-            return Err(format!("the tree counts {len} entries and holds {}", walk.entries));
+            return Err(format!("the tree counts {len} entries and has {}", walk.entries));
         }
         Ok(())
     }
@@ -69,16 +69,16 @@ impl<R: KeyResolver> Walk<'_, R> {
         for index in 0..leaf.count() {
             let key = self.resolver.with_key(leaf.payload(index), <[u8]>::to_vec);
             if !key.starts_with(&prefix) {
-                return Err(format!("key {key:02x?} has not its leaf's prefix {prefix:02x?}"));
+                return Err(format!("key {key:02x?} does not have its leaf's prefix {prefix:02x?}"));
             }
             if leaf.head(index) != head_at(&key, prefix.len()) {
-                return Err(format!("key {key:02x?} has head {:08x} behind {} bytes", leaf.head(index), prefix.len()));
+                return Err(format!("key {key:02x?} has head {:08x} after {} bytes", leaf.head(index), prefix.len()));
             }
             if low.is_some_and(|low| key.as_slice() < low) || high.is_some_and(|high| high <= key.as_slice()) {
                 return Err(format!("key {key:02x?} lies outside its leaf's range {low:02x?}..{high:02x?}"));
             }
             if self.last.as_ref().is_some_and(|last| *last >= key) {
-                return Err(format!("key {key:02x?} is not above the one before it"));
+                return Err(format!("key {key:02x?} is not above the previous key"));
             }
             self.last = Some(key);
             self.entries += 1;

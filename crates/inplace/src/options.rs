@@ -11,7 +11,7 @@ pub fn check_durability(engine: &'static str, pool: &PoolOptions) -> Result<()> 
     if [Some(pool.durability), pool.raise].iter().any(|level| matches!(level, Some(Durability::Interval(_)))) {
         return Err(Error::Unsupported {
             engine,
-            what: "durability interval, since it changes data in place and has no log to cut at a prefix".into(),
+            what: "durability interval, because it changes data in place".into(),
             instead: "use process or power",
         });
     }

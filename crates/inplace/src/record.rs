@@ -137,14 +137,14 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         const { Self::FITS };
         let at = at.untagged();
         let Some(head) = pool.bytes_first_read(at, Self::HEADER) else {
-            return Err(corrupt_record(at, "position outside the pool"));
+            return Err(corrupt_record(at, "the position is outside the pool"));
         };
         let Some(Lengths { key_at, key_len, all }) = Lengths::of::<OWN>(head) else {
-            return Err(corrupt_record(at, "record header is not one"));
+            return Err(corrupt_record(at, "the record header is invalid"));
         };
         match pool.bytes(at, all) {
             Some(bytes) => Ok(Self { pool, bytes, key_at: key_at as u32, key_len: key_len as u32 }),
-            None => Err(corrupt_record(at, "record reaches beyond its region")),
+            None => Err(corrupt_record(at, "the record ends after its region")),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         if sum == self.binding() || self.pool.mutant(Mutant::RecordChecksumIgnored) {
             Ok(())
         } else {
-            Err(corrupt_record(at, "record checksum differs"))
+            Err(corrupt_record(at, "the record checksum differs"))
         }
     }
 

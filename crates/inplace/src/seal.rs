@@ -137,8 +137,8 @@ impl Seal {
             HeadState::Sealed => self.compare(pool, threads),
             HeadState::NoSeal => Ok(SealCheck::Absent),
             HeadState::InUse | HeadState::Invalid if !report.clean => Ok(SealCheck::Absent),
-            HeadState::InUse => Err(damaged_index(place, "its head is older than the stop")),
-            HeadState::Invalid => Err(damaged_index(place, "its head is not valid")),
+            HeadState::InUse => Err(damaged_index(place, "the head of the seal is older than the stop")),
+            HeadState::Invalid => Err(damaged_index(place, "the head of the seal is damaged")),
         }
     }
 
@@ -179,8 +179,8 @@ impl Seal {
     /// Reads the seal and compares each block with its checksum.
     fn compare(&self, pool: &Pool, threads: usize) -> Result<SealCheck> {
         let body = read_body(pool)?;
-        let jobs =
-            jobs_of(&body).ok_or_else(|| damaged_index("the seal of the last clean stop", "its body is not valid"))?;
+        let jobs = jobs_of(&body)
+            .ok_or_else(|| damaged_index("the seal of the last clean stop", "the body of the seal is damaged"))?;
         let (body, found) = (&body, AtomicU64::new(0));
         let work = |index: usize, damage: &mut Vec<Error>| {
             if let Err(error) = check_job(self, pool, &jobs[index], body)
@@ -290,7 +290,8 @@ fn damaged_index(place: &str, what: &str) -> Error {
     Error::corrupt(
         place,
         format!(
-            "{what}: restore the store from a backup, or open it with salvage and export what is left (`Builder::salvage(true)`, `Db::for_each`)"
+            "{what}: restore the store from a backup, or open it with salvage and export the readable pairs \
+             (`Builder::salvage(true)`, `Db::for_each`)"
         ),
     )
 }

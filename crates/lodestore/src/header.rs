@@ -48,7 +48,7 @@ fn lost_host_error(path: &Path) -> Option<Error> {
     let host = path.join(Part::Host.directory());
     Some(explain_host(
         path,
-        Error::corrupt(host.display().to_string(), "the matrix's own store is missing: put it back"),
+        Error::corrupt(host.display().to_string(), "the matrix's own store is missing: restore its files"),
     ))
 }
 

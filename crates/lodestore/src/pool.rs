@@ -34,7 +34,7 @@ pub(crate) fn creation_error(error: Error, path: &Path, options: &CreateOptions)
     match error {
         Error::Full { .. } if file_bytes_limit().is_some_and(|limit| limit < options.size) => {
             let too_large = std::io::Error::from(std::io::ErrorKind::FileTooLarge);
-            Error::io("making the first file of", path, too_large)
+            Error::io("creating the first file of", path, too_large)
         }
         Error::Full { needed, capacity } => match probe(&nearest_directory(path)) {
             Ok(medium) if medium.free_bytes < needed.saturating_add(FILE_OVERHEAD_BYTES) => {
@@ -43,8 +43,8 @@ pub(crate) fn creation_error(error: Error, path: &Path, options: &CreateOptions)
             Ok(_) => Error::InvalidOption {
                 name: "capacity".into(),
                 value: format_size(options.size),
-                why: "an empty store of these options does not fit: give a larger `Builder::capacity`, or fewer \
-                      `Builder::set(\"partitions\", ..)` or a smaller `Builder::set(\"segment\", ..)`"
+                why: "an empty store with these options does not fit: use a larger `Builder::capacity`, fewer \
+                      `Builder::set(\"partitions\", ..)`, or a smaller `Builder::set(\"segment\", ..)`"
                     .into(),
             },
             Err(_) => Error::Full { needed, capacity },
@@ -101,7 +101,7 @@ mod tests {
             |needed: u64| creation_error(Error::Full { needed, capacity: options.size }, &dir.join("new"), &options);
         let text = of(u64::MAX).to_string();
         assert!(matches!(of(u64::MAX), Error::NoRoom { .. }), "{text}");
-        assert!(text.contains("choose another medium, or make it smaller (`Builder::capacity`"), "{text}");
+        assert!(text.contains("choose another medium, or create a smaller store (`Builder::capacity`"), "{text}");
         let text = of(1).to_string();
         assert!(text.starts_with("option capacity=8G: ") && text.contains("`Builder::capacity`"), "{text}");
     }

@@ -40,7 +40,7 @@ fn a_second_open_in_one_process_is_distinguished_from_an_open_in_another() {
         let db = small(&path).engine(engine.clone()).open().expect("creates");
         let refused = small(&path).open().expect_err("open already");
         assert!(matches!(refused, Error::Locked { .. }), "{refused:?}");
-        let says = format!("{} is open in this process already: clone that `Db`", path.display());
+        let says = format!("{} is already open in this process: clone that `Db`", path.display());
         assert_eq!(refused.to_string(), says, "{engine:?}");
         db.close().expect("close");
         drop(db);
@@ -244,12 +244,12 @@ fn options_that_shape_a_store_apply_only_to_its_creation() {
         open.expect("creates, then opens");
     }
     let refused = small(&path).set("frob", "1").open().expect_err("no such option").to_string();
-    assert!(refused.starts_with("option frob=1: no such option of engine hikv; there are "), "{refused}");
+    assert!(refused.starts_with("option frob=1: engine hikv has no such option; its options are "), "{refused}");
     // The medium chooses the engine.
     let (_dir, path) = scratch_path();
     let chosen = lodestore::options::CreateOptions::new().engine("auto").choice(&path).expect("a choice").engine;
     let refused = small(&path).set("frob", "1").open().expect_err("no such option").to_string();
-    assert!(refused.starts_with(&format!("option frob=1: no such option of engine {chosen}; ")), "{refused}");
+    assert!(refused.starts_with(&format!("option frob=1: engine {chosen} has no such option; ")), "{refused}");
 }
 
 #[cfg(feature = "hikv")]

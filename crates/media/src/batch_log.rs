@@ -124,7 +124,7 @@ struct Log {
 }
 
 /// The right to write one batch: exclusive use of a log until commit or drop.
-#[must_use = "a batch is written by commit"]
+#[must_use = "a batch is written only by its commit"]
 pub struct BatchTurn<'a> {
     log: MutexGuard<'a, Log>,
     stores: usize,
@@ -155,7 +155,10 @@ impl BatchLogs {
     /// [`Error::Corrupt`] if `roots` is not such a range; [`Error::Poisoned`] if a sync failed.
     pub fn open(pool: &Pool, roots: NvPtr, kind: ExtentKind, settled: bool) -> Result<Self> {
         if !pool.contains(roots, Self::ROOT_BYTES as usize) || !roots.raw().is_multiple_of(LINE_BYTES) {
-            return Err(Error::corrupt(format!("batch logs at {roots:?}"), "no place for their root words"));
+            return Err(Error::corrupt(
+                format!("batch logs at {roots:?}"),
+                "the root words cannot be at this position",
+            ));
         }
         let settled = settled || pool.mutant(Mutant::BatchLogNotSettled);
         let first_stamp = pool.control().header.sequence << STAMP_BITS;
@@ -175,7 +178,8 @@ impl BatchLogs {
                     log.is_damaged = true;
                     this.damage.get_or_insert_with(|| {
                         format!(
-                            "{error}, so that a batch may be half done: export the store and import it into a new one"
+                            "{error}, so a batch may be partly applied: export the store, and import the export into \
+                             a new store"
                         )
                     });
                 }
@@ -238,7 +242,7 @@ impl BatchLogs {
             return Err(Error::Full { needed, capacity: pool.options().capacity });
         }
         if log.is_damaged {
-            return Err(Error::corrupt(format!("batch log {}", log.number), "it was found damaged"));
+            return Err(Error::corrupt(format!("batch log {}", log.number), "the open found the log damaged"));
         }
         if log.capacity < needed {
             log.enlarge(pool, self.roots, self.kind, needed)?;
@@ -275,10 +279,13 @@ impl BatchLogs {
             let now = read_root(pool, self.roots, number);
             // An extent replaced meanwhile may be free already.
             if !is_held && matches!(now, Ok(Some(now)) if now == (at, capacity)) {
-                report.find(format!("batch log {number}"), format!("the extent table does not have its extent {at:?}"));
+                report.find(format!("batch log {number}"), format!("the extent table lacks the log's extent {at:?}"));
             }
             if seen.contains(&at) {
-                report.find(format!("batch log {number}"), format!("its extent {at:?} is another log's too"));
+                report.find(
+                    format!("batch log {number}"),
+                    format!("the log's extent {at:?} also belongs to another log"),
+                );
             }
             seen.push(at);
         }
@@ -322,7 +329,7 @@ fn read_root(pool: &Pool, roots: NvPtr, number: usize) -> Result<Option<(NvPtr, 
     if is_possible {
         return Ok(Some((at, capacity)));
     }
-    Err(Error::corrupt(format!("batch log {number}"), format!("its root word {word:#x} names no extent")))
+    Err(Error::corrupt(format!("batch log {number}"), format!("the log's root word {word:#x} names no extent")))
 }
 
 /// Returns whether a range can hold an engine's words: it is in the root area or among a region's
@@ -347,7 +354,7 @@ impl Log {
         let Some((at, capacity)) = read_root(pool, roots, self.number)? else { return Ok(()) };
         if !pool.allocator().holds_extent(pool, at, capacity, kind) {
             let place = format!("batch log {}", self.number);
-            return Err(Error::corrupt(place, format!("the extent table does not have its extent {at:?}")));
+            return Err(Error::corrupt(place, format!("the extent table lacks the log's extent {at:?}")));
         }
         (self.at, self.capacity) = (at, capacity);
         Ok(())
@@ -360,7 +367,7 @@ impl Log {
         }
         if extents.contains(&self.at) {
             let place = format!("batch log {}", self.number);
-            return Err(Error::corrupt(place, format!("its extent {:?} is another log's too", self.at)));
+            return Err(Error::corrupt(place, format!("the log's extent {:?} also belongs to another log", self.at)));
         }
         extents.push(self.at);
         Ok(())

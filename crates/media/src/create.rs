@@ -70,7 +70,7 @@ impl Pool {
             let memory = memory_for(persist, &opts)?;
             let mapping = Arc::new(mapping);
             memory.regions.add(Arc::clone(&mapping));
-            let pool_id = boot::random_id().map_err(|refused| Error::io("making an id for", dir, refused))?;
+            let pool_id = boot::random_id().map_err(|refused| Error::io("creating an id for", dir, refused))?;
             let header = first_header(engine, engine_format, &opts, (pool_id, memory.boot_id()));
             let header = write_first_header(&memory, header);
             if let (true, Some(file)) = (memory.persists(), mapping.file()) {

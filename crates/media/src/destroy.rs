@@ -126,12 +126,12 @@ impl Removal {
                 return foreign("it is not a file of the store");
             }
             if !dir.entry(&name)?.is_some_and(|entry| entry.is_file()) {
-                return foreign("it is no ordinary file");
+                return foreign("it is not a regular file");
             }
             if let Some(index) = file_names::unfinished_index(&name)
                 && !is_unfinished(&files::examine_file(dir, &name)?.0, index)
             {
-                return foreign("it holds what no interrupted making of a region leaves");
+                return foreign("an interrupted creation of a region cannot have written its content");
             }
             if let (Some(index), Some(header)) = (file_names::region_index(&name), &header)
                 && u32::from(index) >= header.regions

@@ -53,8 +53,8 @@ impl DirContent {
     pub(crate) fn refusal(self, path: &Path) -> Error {
         match self {
             Self::Headless => {
-                let what = "it is missing, and other files of the store are there: restore all files from one copy, \
-                            or remove the directory to make a new store";
+                let what = "the file is missing, and other files of the store exist: restore all files from one \
+                            copy, or remove the directory to create a new store";
                 Error::corrupt(path.join(region_name(0)).display().to_string(), what)
             }
             _ => Error::Missing { path: path.into(), obstacle: self.obstacle(path) },
@@ -71,14 +71,14 @@ impl DirContent {
     pub(crate) fn obstacle(self, path: &Path) -> Option<String> {
         match self {
             Self::Nothing | Self::Empty | Self::Store => None,
-            Self::Headless => Some(format!("{} is missing, and other files of a store are there", region_name(0))),
+            Self::Headless => Some(format!("{} is missing, and other files of a store exist", region_name(0))),
             Self::Other => Some(match std::fs::read_dir(path) {
                 Ok(entries) => {
                     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
                     let first = names.filter(|name| !is_file_of_store(name)).min();
-                    format!("it is not empty: {} is there", first.unwrap_or_else(|| "a file".into()))
+                    format!("the directory is not empty: it has {}", first.unwrap_or_else(|| "a file".into()))
                 }
-                Err(_) => "it is no directory".into(),
+                Err(_) => "it is not a directory".into(),
             }),
         }
     }
@@ -144,11 +144,11 @@ pub(crate) fn create_dir(path: &Path) -> Result<StoreDir> {
 pub(crate) fn examine_file(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)> {
     let path = dir.path_of(name);
     if !dir.entry(name)?.is_some_and(|found| found.is_file()) {
-        return Err(Error::Foreign { path, what: "it is no ordinary file".into() });
+        return Err(Error::Foreign { path, what: "it is not a regular file".into() });
     }
     let file = dir.open_file(name, Access::Read, OFlags::empty());
     let file = file.map_err(|refused| Error::io("opening", &path, refused.into()))?;
-    let len = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?.len();
+    let len = file.metadata().map_err(|refused| Error::io("reading the attributes of", &path, refused))?.len();
     Ok((read_start(&file, &path, EXAMINED_BYTES)?, len))
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn examine_file(dir: &StoreDir, name: &str) -> Result<(Vec<u8>, u64)>
 fn remove_leftover(dir: &StoreDir, index: u16) -> Result<Option<File>> {
     let name = unfinished_name(index);
     if !is_unfinished(&examine_file(dir, &name)?.0, index) {
-        let what = "it holds what no interrupted making of a region leaves".into();
+        let what = "an interrupted creation of a region cannot have written its content".into();
         return Err(Error::Foreign { path: dir.path_of(&name), what });
     }
     // If the open fails, removing the name also frees the space, which takes longer.
@@ -322,12 +322,12 @@ impl RegionCreator {
         let (unfinished, name) = (unfinished_name(index), region_name(index));
         if !self.is_mapped_by(&unfinished, mapping)? {
             self.check_not_removed(&unfinished)?;
-            let what = format!("it has the name under which region {index} was made, and is another file");
+            let what = format!("region {index} was created under this name, and another file has the name now");
             return Err(Error::Foreign { path: self.dir.path_of(&unfinished), what });
         }
         let named = match self.dir.entry(&name) {
             Ok(Some(_)) => {
-                let what = format!("it has the name of region {index}, which is only now being made");
+                let what = format!("it has the name of region {index}, which is being created");
                 Err(Error::Foreign { path: self.dir.path_of(&name), what })
             }
             Ok(None) => self.dir.rename(&unfinished, &name),
@@ -344,7 +344,7 @@ impl RegionCreator {
         let what = match self.dir.entry(name)? {
             Some(_) => return Ok(()),
             None if self.dir.is_removed() => "the directory of the open store was removed",
-            None => "the file was removed while the store made it",
+            None => "the file was removed while the store created it",
         };
         Err(Error::io("naming", self.dir.path_of(name), std::io::Error::new(ErrorKind::NotFound, what)))
     }
@@ -352,8 +352,8 @@ impl RegionCreator {
     /// Returns whether the file of this name is the file under the mapping.
     fn is_mapped_by(&self, name: &str, mapping: &Mapping) -> Result<bool> {
         let Some(file) = mapping.file() else { return Ok(true) };
-        let own =
-            FileId::of_file(file).map_err(|refused| Error::io("looking at", self.dir.path_of(name), refused.into()))?;
+        let own = FileId::of_file(file)
+            .map_err(|refused| Error::io("reading the attributes of", self.dir.path_of(name), refused.into()))?;
         Ok(self.dir.entry(name)?.is_some_and(|found| found.id == own))
     }
 }
@@ -415,14 +415,14 @@ pub(crate) fn map_region(path: &Path, file: File, len: u64, opts: &PoolOptions) 
 /// Allocates the holes of a region's file, as left by a sparse copy. A store into a hole of a full
 /// file system would raise SIGBUS.
 fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
-    let found = file.metadata().map_err(|refused| Error::io("looking at", path, refused))?;
+    let found = file.metadata().map_err(|refused| Error::io("reading the attributes of", path, refused))?;
     if found.blocks().saturating_mul(512) >= len {
         return Ok(());
     }
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len) {
         // A file system that does not count or reserve blocks has no relevant holes.
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-        Err(refused) => Err(Error::io("reserving the holes of", path, refused.into())),
+        Err(refused) => Err(Error::io("allocating the holes of", path, refused.into())),
     }
 }
 
@@ -434,14 +434,16 @@ fn fill_holes(path: &Path, file: &File, len: u64) -> Result<()> {
 pub(crate) fn open_region(dir: &StoreDir, index: u16, access: Access) -> Result<(File, u64)> {
     let (name, place) = (region_name(index), dir.path_of(&region_name(index)));
     let corrupt = |what: &str| Error::corrupt(place.display().to_string(), what);
-    let no_file = || corrupt("this region is no ordinary file");
+    let no_file = || corrupt("this region is not a regular file");
     let file = match dir.open_file(&name, access, OFlags::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => {
             return Err(corrupt("this region's file is missing: put it back, or restore all files from one copy"));
         }
         Err(Errno::LOOP) => {
-            return Err(corrupt("this region is a symbolic link, which is not followed: move the file itself here"));
+            return Err(corrupt(
+                "this region is a symbolic link, which the store does not follow: move the file itself here",
+            ));
         }
         Err(Errno::ISDIR | Errno::NXIO) => return Err(no_file()),
         Err(refused) => return Err(Error::io("opening", place, refused.into())),

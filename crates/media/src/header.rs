@@ -215,11 +215,13 @@ impl PoolHeader {
                 Err(Error::OlderFormat { part: "pool".into(), found, oldest: POOL_FORMAT })
             }
             [Ok(a), Ok(b)] if a.pool_id != b.pool_id => {
-                Err(Error::corrupt(place, "the two header copies are of different pools"))
+                Err(Error::corrupt(place, "the two header copies belong to different pools"))
             }
             [Ok(a), Ok(b)] => Ok(if a.sequence >= b.sequence { a } else { b }),
             [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
-            [Err(Flaw::NoMagic), Err(Flaw::NoMagic)] => Err(Error::corrupt(place, "no pool header: this is no store")),
+            [Err(Flaw::NoMagic), Err(Flaw::NoMagic)] => {
+                Err(Error::corrupt(place, "the file has no pool header, so it does not belong to a store"))
+            }
             [Err(_), Err(_)] => Err(Error::corrupt(place, "neither header copy is valid")),
         }
     }

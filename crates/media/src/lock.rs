@@ -82,7 +82,7 @@ impl StoreLock {
             // A failing creation removes the file while it holds the lock: a lock on a file opened
             // before is then useless.
             let named = dir.entry(LOCK_FILE)?.map(|entry| entry.id);
-            let io = |refused: Errno| Error::io("looking at", dir.path_of(LOCK_FILE), refused.into());
+            let io = |refused: Errno| Error::io("reading the attributes of", dir.path_of(LOCK_FILE), refused.into());
             let locked = FileId::of_file(&lock.file).map_err(io)?;
             if named == Some(locked) {
                 let held = Held::by_this_process(locked);
@@ -92,7 +92,7 @@ impl StoreLock {
                 return Ok(lock);
             }
         }
-        let what = "its name means another file each time that it is opened".into();
+        let what = "another process replaced the file before each of many attempts to lock it".into();
         Err(Error::Foreign { path: dir.path_of(LOCK_FILE), what })
     }
 
@@ -106,7 +106,7 @@ impl StoreLock {
                 _ => io("opening")(refused.into()),
             })?;
         if !is_lock_file(&mut file).map_err(io("reading"))? {
-            return Err(Error::Foreign { path, what: "it is no lock file".into() });
+            return Err(Error::Foreign { path, what: "it is not a lock file of a store".into() });
         }
         match file.try_lock() {
             Ok(()) => {}
@@ -169,13 +169,13 @@ impl StoreLock {
         let own = dir.open_file(name, Access::ReadWrite, OFlags::empty()).map_err(|refused| io(refused.into()))?;
         let is_same = |file: &File| FileId::of_file(file).map_err(|refused| io(refused.into()));
         if is_same(&own)? != is_same(region0)? {
-            let what = format!("it was replaced while {} was opened", region_name(0));
+            let what = format!("the file was replaced while {} was opened", region_name(0));
             return Err(Error::Foreign { path: dir.path_of(name), what });
         }
         match own.try_lock() {
             Ok(()) => self.region0 = Some(own),
             Err(TryLockError::WouldBlock) => {
-                let holder = "holder unknown, as its file LOCK was removed".into();
+                let holder = "holder unknown, because the file LOCK was removed".into();
                 return Err(Error::Locked { path: dir.path().into(), holder });
             }
             Err(TryLockError::Error(refused)) => return Err(io(refused)),

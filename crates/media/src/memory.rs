@@ -103,8 +103,8 @@ impl Memory {
         if !x86::has_cmpxchg16b() {
             return Err(Error::Unsupported {
                 engine: "media",
-                what: "16-byte compare-and-swap on this processor".into(),
-                instead: "run it on an x86-64 processor with cmpxchg16b (all since about 2006)",
+                what: "this processor, which has no 16-byte compare-and-swap".into(),
+                instead: "run it on an x86-64 processor with cmpxchg16b (any since about 2006)",
             });
         }
         let lists = if persist == Persist::Pages { SLOTS } else { 0 };

@@ -103,8 +103,10 @@ impl Pool {
             return Err(Error::MachineRestarted { path: dir.into() });
         }
         if len != header.region0_bytes {
-            let what =
-                format!("{len} bytes long, but {} were made: restore all files from one copy", header.region0_bytes);
+            let what = format!(
+                "the file has {len} bytes, and it was created with {}: restore all files from one copy",
+                header.region0_bytes
+            );
             return Err(Error::corrupt(path.display().to_string(), what));
         }
         let MappedRegion { mapping, medium } = files::map_region(&path, file, len, &opts)?;
@@ -220,8 +222,8 @@ impl Opening {
     fn of(header: &PoolHeader, place: &str, opts: &PoolOptions) -> Result<Self> {
         let mut opening = Self { clean: header.clean, seals: vec![header.table_seal], ..Self::default() };
         if header.is_damaged {
-            let what = "an earlier salvage open left out what it could not read: export what is left \
-                        (`Builder::salvage(true)`, `Db::for_each`), and import it into a new store";
+            let what = "an earlier salvage left out unreadable data: export the readable pairs \
+                        (`Builder::salvage(true)`, `Db::for_each`), and import the export into a new store";
             if !opts.salvage {
                 return Err(Error::corrupt(place, what));
             }
@@ -275,12 +277,14 @@ fn durability_in_force(raise: Option<Durability>, header: &PoolHeader) -> Result
     };
     match raise {
         Some(level) if level == own => Ok(own),
-        Some(level) if !level.covers(own) => {
-            refuse(format!("the store's is {own}, which is never lowered: open it without, or make another"))
-        }
-        Some(_) if !header.clean => {
-            refuse(format!("the store's is {own}, and its last stop was not clean: open and close it without first"))
-        }
+        Some(level) if !level.covers(own) => refuse(format!(
+            "the store has durability {own}, which cannot be lowered: open it without this option, or create a new \
+             store"
+        )),
+        Some(_) if !header.clean => refuse(format!(
+            "the store has durability {own}, and its last stop was not clean: first open it without this option, and \
+             close it"
+        )),
         Some(level) => Ok(level),
         None => Ok(own),
     }
@@ -368,15 +372,15 @@ fn check_unnamed_region(header: &PoolHeader, bytes: &[u8], len: u64, place: &str
     if found.is_some() {
         return Err(older_header(place.into(), header, &name));
     }
-    let what = format!("the store has {index} regions, and this is not one whose making was interrupted");
+    let what = format!("the store has {index} regions, and the file is not a region whose creation was interrupted");
     Err(Error::Foreign { path: region, what })
 }
 
 /// Returns the error of a pool header that does not count a later region of the same pool.
 fn older_header(place: String, header: &PoolHeader, later: &str) -> Error {
     let what = format!(
-        "it counts {} regions, and {later} is another one of this store: the header is an older copy; restore all \
-         files from one copy",
+        "the header counts {} regions, and {later} is another region of this store: the header is an older copy; \
+         restore all files from one copy",
         header.regions
     );
     Error::corrupt(place, what)

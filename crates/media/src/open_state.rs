@@ -79,8 +79,8 @@ impl OpenState {
     /// # Errors
     /// [`Error::Io`] if the system provides no page, or none that detects a fork.
     pub fn new() -> Result<Self> {
-        let page =
-            Page::new().map_err(|refused| Error::io("making a page that tells a fork for", "the store", refused))?;
+        let page = Page::new()
+            .map_err(|refused| Error::io("allocating the page that detects a fork, for", "the store", refused))?;
         Ok(Self::in_page(&Arc::new(page)))
     }
 

@@ -89,25 +89,26 @@ lodestore_contract::options! {
 
     /// Options of a pool that were set.
     pub settings PoolSettings {
-        /// Most bytes of one region, unless a longer extent needs more. The store grows by a
-        /// quarter of its bytes, from 32 MiB up to this at once. A smaller capacity makes one
+        /// Maximum bytes of one region, unless a longer extent needs more. The store grows by a
+        /// quarter of its bytes, and by 32 MiB to this size at once. A smaller capacity creates one
         /// region of that size.
         fixed region_bytes: u64 = "256M", size("32K", "1T", multiple of "4K"), as "region";
-        /// Bytes that a new store takes at once, whatever the longest region is; 0: 32 MiB, or the
-        /// longest region where that is less.
+        /// Bytes that a new store allocates at once, independent of the option region; 0: 32 MiB,
+        /// or the option region if that is less.
         fixed first_bytes: Option<u64> = "0", zero_is_none(size("32K", "1T", multiple of "4K")), as "first-region";
-        /// Bytes of the allocator's smallest extent; slab extents have 16 of them.
+        /// Bytes of a chunk, the allocator's smallest extent; slab extents have 16 chunks.
         fixed chunk_bytes: u32 = "4K", size("64", "1M", power of two), as "chunk";
-        /// Whether huge pages are asked for where the medium has them.
+        /// Whether the store requests huge pages if the medium has them.
         tunable huge_pages: bool = "on", switch(), as "huge-pages";
-        /// Whether a background thread makes and touches memory before it is needed (ahead).
+        /// Whether a background thread creates regions and touches their pages before they are
+        /// needed (ahead).
         tunable prefault: Prefault = "ahead", one_of("ahead" => Prefault::Ahead, "none" => Prefault::None), as "prefault";
-        /// Whether space is taken where the medium was written least.
+        /// Whether the allocator prefers the least-written space of the medium.
         tunable wear_aware: bool = "on", switch(), as "wear-aware";
         /// Nanoseconds added to each persist while the store is open, for measurements.
         tunable persist_ns: u64 = "0", nanos(0, 1000000000), as "persist-ns";
-        /// What costs the added latency of a persist: the fence, or each block of 256 bytes that
-        /// was flushed since the last fence.
+        /// Unit of the latency of a persist: each fence, or each block of 256 bytes that was
+        /// flushed since the last fence.
         tunable persist_per_block: bool = "fence", one_of("fence" => false, "block" => true), as "persist-per";
         /// Nanoseconds added to the first read of a record, for measurements.
         tunable read_ns: u64 = "0", nanos(0, 1000000000), as "read-ns";
@@ -147,10 +148,10 @@ impl PoolOptions {
     /// [`Error::InvalidOption`].
     pub fn check(&self, engine: &str) -> Result<()> {
         if engine.is_empty() || engine.len() > ENGINE_NAME_MAX || engine.contains('\0') {
-            return Err(refuse("engine", engine, format!("give a name of 1 to {ENGINE_NAME_MAX} bytes")));
+            return Err(refuse("engine", engine, format!("use a name of 1 to {ENGINE_NAME_MAX} bytes")));
         }
         if self.capacity < REGION_BYTES_MIN {
-            return Err(refuse("capacity", self.capacity, format!("give at least {REGION_BYTES_MIN} bytes")));
+            return Err(refuse("capacity", self.capacity, format!("use at least {REGION_BYTES_MIN} bytes")));
         }
         self.check_bounds()?;
         let regions =
@@ -166,13 +167,13 @@ impl PoolOptions {
                 None => String::new(),
             };
             let why = format!(
-                "{regions} regions of {} hold {capacity_max}: give at most {capacity_max}{larger}",
+                "{regions} regions of {} have {capacity_max} bytes: use at most {capacity_max}{larger}",
                 format_size(self.region_bytes)
             );
             return Err(refuse("capacity", self.capacity, why));
         }
         if u64::from(self.chunk_bytes) > self.first_region_bytes() / CHUNKS_MIN {
-            let why = "give at most an eighth of a region".into();
+            let why = "use at most an eighth of a region".into();
             return Err(refuse("chunk", self.chunk_bytes, why));
         }
         Ok(())

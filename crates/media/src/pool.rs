@@ -221,7 +221,8 @@ impl Pool {
             return Ok(0);
         }
         let path = self.dir.as_deref().map_or(Path::new(""), StoreDir::path);
-        let bytes = crate::boot::random_id().map_err(|refused| Error::io("drawing a number for", path, refused))?;
+        let bytes =
+            crate::boot::random_id().map_err(|refused| Error::io("generating a random number for", path, refused))?;
         let [first, second, third, fourth, ..] = bytes;
         Ok(u32::from_le_bytes([first, second, third, fourth]))
     }
@@ -428,7 +429,7 @@ pub(crate) fn mix_pool_id(pool_id: [u8; 16]) -> u64 {
 
 fn new_allocator(parts: &PoolParts) -> Result<Allocator> {
     let first = RegionLayout::new(0, parts.header.region0_bytes, parts.opts.chunk_bytes);
-    let first = first.ok_or_else(|| Error::corrupt("region 0", "its length or chunk size cannot be"))?;
+    let first = first.ok_or_else(|| Error::corrupt("region 0", "its length or chunk size is invalid"))?;
     // No region is shorter than the minimum, so no more fit the capacity.
     let regions_max = usize::try_from(parts.opts.capacity / REGION_BYTES_MIN).unwrap_or(MAX_REGIONS).min(MAX_REGIONS);
     Ok(Allocator::new(&first, regions_max.max(usize::from(parts.memory.regions.count() as u16)), parts.opts.wear_aware))

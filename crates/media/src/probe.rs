@@ -182,7 +182,7 @@ fn describe(file: &File, depth: u32) -> rustix::io::Result<Medium> {
         MediumKind::File
     };
     let is_synced = kind != MediumKind::File || SYNCED_FILE_SYSTEMS.iter().any(|(number, _)| *number == magic);
-    let unsynced = (!is_synced).then(|| "what takes its syncs cannot be seen from here".into());
+    let unsynced = (!is_synced).then(|| "it is unknown whether its syncs reach a device".into());
     Ok(Medium { kind, name: file_system_name(magic), unsynced })
 }
 
@@ -254,10 +254,10 @@ pub(crate) fn policy(medium: &Medium, asked: Durability, emulate_dax: bool) -> R
         _ if emulate_dax => Ok(Persist::Lines(x86::flush_instruction())),
         (Durability::Process, _) => Ok(Persist::Nothing),
         (Durability::Power | Durability::Interval(_), MediumKind::Shm) => refused(
-            "shared memory is lost with power; use durability process, or a path on a disk or on persistent memory",
+            "a power failure clears shared memory; use durability process, or a path on a disk or on persistent memory",
         ),
         (Durability::Power | Durability::Interval(_), MediumKind::File) if medium.unsynced.is_some() => refused(
-            "use durability process, or a path on ext4, xfs or btrfs; in a container that is a volume or a bind mount",
+            "use durability process, or a path on ext4, xfs or btrfs (in a container: a volume or a bind mount)",
         ),
         (Durability::Power | Durability::Interval(_), MediumKind::File) => Ok(Persist::Pages),
         (Durability::Power | Durability::Interval(_), MediumKind::Dax) => Ok(lines()),
@@ -270,18 +270,17 @@ fn describe_durability(medium: &Medium, asked: Durability) -> Result<String, Str
     match policy(medium, asked, false) {
         Err(Error::DurabilityRefused { instead, .. }) => Err(format!("refused on {medium}: {instead}")),
         Err(other) => Err(other.to_string()),
-        Ok(Persist::Nothing) => {
-            Ok("survives panic, kill -9 and the OOM killer; no flush and no fence is executed".into())
-        }
+        Ok(Persist::Nothing) => Ok("survives a panic, kill -9 and the OOM killer, without flushes and fences".into()),
         Ok(Persist::Lines(instruction)) => {
-            Ok(format!("survives power loss: {instruction} and sfence on every persist"))
+            Ok(format!("survives a power failure: {instruction} and sfence at each persist"))
         }
-        Ok(Persist::Caches) => Ok("survives power loss: the caches persist, sfence on every persist".into()),
+        Ok(Persist::Caches) => Ok("survives a power failure: the caches persist; sfence at each persist".into()),
         Ok(Persist::Pages) if matches!(asked, Durability::Interval(_)) => {
-            Ok("survives power loss less the newest writes, in engines that log (fluidkv): msync behind the writers"
+            Ok("survives a power failure except for the newest writes, in engines with a log (fluidkv): msync in the \
+                background"
                 .into())
         }
-        Ok(Persist::Pages) => Ok("survives power loss: msync on every persist, about 0.1 ms each on an SSD".into()),
+        Ok(Persist::Pages) => Ok("survives a power failure: msync at each persist, about 0.1 ms each on an SSD".into()),
     }
 }
 

@@ -125,7 +125,7 @@ impl RegionHeader {
         len: u64,
     ) -> Result<CheckedRegion> {
         if len < REGION_HEADER_BYTES {
-            return Err(Error::corrupt(place, "shorter than a region header"));
+            return Err(Error::corrupt(place, "the file is shorter than a region header"));
         }
         let checked: Vec<Result<Self>> =
             copies.valid().map(|bytes| Self::check_copy(bytes, place, pool, index, len)).collect();
@@ -133,7 +133,7 @@ impl RegionHeader {
         let newest = checked.iter().flatten().max_by_key(|header| header.generation).copied();
         let Some(header) = newest else {
             let error = checked.into_iter().find_map(Result::err);
-            return Err(error.unwrap_or_else(|| Error::corrupt(place, "no valid region header")));
+            return Err(error.unwrap_or_else(|| Error::corrupt(place, "the file has no valid region header")));
         };
         let finding = |what: String| Some(Finding { place: place.into(), what });
         let repaired = if whole < 2 && !pool.is_raising {
@@ -146,8 +146,8 @@ impl RegionHeader {
             None
         } else {
             finding(format!(
-                "generation {}, but the pool's is {}: this file, or pool.0000, is a copy of another time; \
-                 restore all files of the store from one backup",
+                "the file has generation {}, and the pool has {}: the file or pool.0000 is a copy of another time; \
+                 restore all files of the store from one copy",
                 header.generation, pool.generation
             ))
         };
@@ -159,22 +159,24 @@ impl RegionHeader {
         let corrupt = |what: &str| Err(Error::corrupt(place, what));
         let (own_index, own_bytes) = (u32_at(bytes, 32), u64_at(bytes, 40));
         if u32_at(bytes, 8) != POOL_FORMAT {
-            return corrupt("a region header of another format");
+            return corrupt("the region header has another format");
         }
         if id_at(bytes, 16) != pool.pool_id {
-            return corrupt("a region of another pool");
+            return corrupt("the region belongs to another pool");
         }
         if own_index != u32::from(index) {
-            return Err(Error::corrupt(place, format!("this is region {own_index}, not {index}")));
+            return Err(Error::corrupt(place, format!("the file is region {own_index}, not {index}")));
         }
         if own_bytes != len {
             return Err(Error::corrupt(
                 place,
-                format!("{len} bytes long, but {own_bytes} were made: restore all files from one copy"),
+                format!(
+                    "the file has {len} bytes, and it was created with {own_bytes}: restore all files from one copy"
+                ),
             ));
         }
         if u32_at(bytes, 36) != pool.chunk_bytes || RegionLayout::new(index, len, pool.chunk_bytes).is_none() {
-            return corrupt("its lengths cannot be a region's");
+            return corrupt("the lengths in the region header are invalid");
         }
         Ok(Self {
             pool_id: pool.pool_id,

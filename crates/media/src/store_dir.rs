@@ -131,7 +131,7 @@ impl StoreDir {
                 Ok(Some(Entry { id: FileId::of(&found), kind, bytes: found.st_size as u64 }))
             }
             Err(Errno::NOENT) => Ok(None),
-            Err(refused) => Err(Error::io("looking at", self.path_of(name), refused.into())),
+            Err(refused) => Err(Error::io("reading the attributes of", self.path_of(name), refused.into())),
         }
     }
 

@@ -376,7 +376,7 @@ fn logs_that_share_an_extent_are_damage() {
     image.regions[0][other..other + 8].copy_from_slice(&word);
     let (pool, report) = Pool::open_sim(&image, "test", 1, options()).expect("a pool");
     let logs = BatchLogs::open(&pool, pool.root().add(LOGS_AT), KIND_LOG, report.settled).expect("opens");
-    assert!(logs.damage().is_some_and(|damage| damage.contains("another log's")), "{:?}", logs.damage());
+    assert!(logs.damage().is_some_and(|damage| damage.contains("also belongs to another log")), "{:?}", logs.damage());
 }
 
 #[test]

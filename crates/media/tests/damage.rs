@@ -339,7 +339,7 @@ fn a_store_that_lost_its_only_region_is_damaged_and_its_directory_refuses_a_new_
         for _again in 0..2 {
             match Pool::open(&dir.store(), "test", 3, small()).map(|_| ()) {
                 Err(Error::Corrupt { place, what, .. }) => {
-                    assert!(place.ends_with("pool.0000") && what.contains("it is missing"), "{place}: {what}");
+                    assert!(place.ends_with("pool.0000") && what.contains("the file is missing"), "{place}: {what}");
                 }
                 other => panic!("clean {clean}: {other:?}"),
             }

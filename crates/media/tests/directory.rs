@@ -134,8 +134,8 @@ fn a_region_that_is_a_directory_or_a_pipe_is_refused_without_waiting() {
         let region = dir.store().join("pool.0001");
         std::fs::remove_file(&region).expect("removed");
         assert!(std::process::Command::new(make).arg(&region).status().expect("it runs").success());
-        let refused = Pool::open(&dir.store(), "test", 3, small()).expect_err("no ordinary file");
-        assert!(refused.to_string().contains("no ordinary file"), "{refused}");
+        let refused = Pool::open(&dir.store(), "test", 3, small()).expect_err("not a regular file");
+        assert!(refused.to_string().contains("not a regular file"), "{refused}");
         std::fs::remove_dir_all(dir.store()).expect("removed");
     }
 }

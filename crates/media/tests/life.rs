@@ -99,7 +99,7 @@ fn a_durability_is_raised_after_a_clean_stop_and_never_lowered() {
         assert_eq!((pool.durability(), kept(&dir)), (level, level), "it says so from the open on");
         assert_eq!(pool.bytes(at, 5), Some(&b"first"[..]));
         pool.close(true).expect("closes");
-        refused(&dir, before, "never lowered");
+        refused(&dir, before, "cannot be lowered");
         let (pool, _) = open(&dir, small());
         assert_eq!(pool.durability(), level, "for good");
         pool.close(true).expect("closes");

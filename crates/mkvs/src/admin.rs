@@ -157,7 +157,7 @@ impl Mkvs {
     pub(crate) fn group_with(&self, group: usize, device: usize) -> Result<Arc<Group>> {
         let groups = self.inner.shape.groups();
         groups.get(group).filter(|found| device < found.width).cloned().ok_or_else(|| {
-            let why = format!("there are {} groups of {} devices, from 0", groups.len(), groups[0].width);
+            let why = format!("there are {} groups of {} devices, numbered from 0", groups.len(), groups[0].width);
             Error::InvalidOption { name: "device".into(), value: format!("{group}.{device}"), why }
         })
     }
@@ -188,8 +188,8 @@ impl Mkvs {
         if group.sole().is_some() {
             return Err(Error::Unsupported {
                 engine: ENGINE,
-                what: "replacement of the only device of a group".into(),
-                instead: "export the matrix and import it into a new one",
+                what: "the replacement of the only device of a group".into(),
+                instead: "export the matrix, and import the export into a new matrix",
             });
         }
         let old = group.devices().into_iter().find(|other| other.index == device);
@@ -266,12 +266,12 @@ impl Mkvs {
         if count != settled {
             return Err(Error::Unsupported {
                 engine: ENGINE,
-                what: "second group while keys are on their way to the first".into(),
-                instead: "wait for it (`Matrix::wait_moved`)",
+                what: "adding a group while keys move to another new group".into(),
+                instead: "wait until the keys have moved (`Matrix::wait_moved`)",
             });
         }
         if count == Matrix::GROUPS_MAX || (!directories.is_empty() && directories.len() != width) {
-            let why = format!("a matrix has 16 groups at most, and a group of this one {width} devices");
+            let why = format!("a matrix has at most 16 groups, and each group of this matrix has {width} devices");
             return Err(Error::InvalidOption { name: "paths".into(), value: format!("{directories:?}"), why });
         }
         let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| default_path(count, at));
@@ -361,7 +361,7 @@ impl Mkvs {
                 return Err(Error::Unfinished {
                     doing: "waiting for all devices",
                     after: patience,
-                    instead: "see `Matrix::status`: replace what has failed, or wait on",
+                    instead: "check `Matrix::status`, replace failed devices, or wait longer",
                 });
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -15,8 +15,8 @@ pub(crate) fn default_path(group: usize, index: usize) -> PathBuf {
 pub(crate) fn export_devices(root: &Path) -> String {
     let device = first_device(root).join(Part::Device.directory());
     format!(
-        "export the store of one device of each group (`Db::builder(\"{}\").salvage(true)`) and import them into a new \
-         store",
+        "export the store of one device of each group (`Db::builder(\"{}\").salvage(true)`) and import the exports \
+         into a new store",
         device.display()
     )
 }
@@ -27,7 +27,8 @@ pub fn explain_host(root: &Path, error: Error) -> Error {
     match error {
         Error::Corrupt { place, what, hidden } => {
             let what = format!(
-                "{what}. It is the matrix's own store, and the pairs are in those of its devices: if no copy of it can be put back, {}",
+                "{what}. This is the matrix's own store; the stores of its devices have the pairs. Restore it from a \
+                 copy; without a copy, {}",
                 export_devices(root)
             );
             Error::hiding(format!("{}: {place}", root.join(Part::Host.directory()).display()), what, hidden)

@@ -59,7 +59,7 @@ pub(crate) enum CaughtUp {
 
 /// Returns the log of a device. Every device of a group of several members has one.
 pub(crate) fn log_of(device: &Device) -> Result<&OpLog> {
-    device.log().ok_or_else(|| Error::corrupt("mkvs", "a device of a group of several has no operation log"))
+    device.log().ok_or_else(|| Error::corrupt("mkvs", "a device of a group of several devices has no operation log"))
 }
 
 impl Group {

@@ -110,7 +110,7 @@ impl Group {
             // members. A refusal would mean that no member has the write.
             Failure::Undecided(error) if is_refusal(&error) => {
                 let source = io::Error::new(io::ErrorKind::StorageFull, error.to_string());
-                Error::io("noting who is active in", "the matrix's description", source)
+                Error::io("recording the active devices in", "the matrix's description", source)
             }
             Failure::Undecided(Error::TooFewDevices { group, live, needed, .. }) => {
                 Error::TooFewDevices { group, live, needed, may_stand: true }
@@ -296,7 +296,7 @@ impl Group {
                 return Err(Error::Unfinished {
                     doing: "waiting for devices",
                     after: self.options.timeout,
-                    instead: "too many of a group's devices trail: see `stats`, and replace the slow ones",
+                    instead: "too many devices of a group are behind: check the statistics, and replace slow devices",
                 });
             }
             active.iter().for_each(|device| device.kick());

@@ -78,7 +78,7 @@ impl Inner {
         for (group, sources) in self.stores(&[])? {
             sources.iter().try_for_each(|source| source.store.wait_recovered())?;
             if group.has_doubts() {
-                let what = "a salvage may lack acknowledged writes: see verify, and export what is there";
+                let what = "a salvage may lack acknowledged writes: verify the matrix, and export the readable pairs";
                 return Err(Error::corrupt(format!("group {}", group.index), what));
             }
             if !sources.iter().any(Source::shows_all) {

@@ -106,7 +106,7 @@ impl Record {
         match fs::read(&path) {
             Ok(bytes) => Self::decode(&bytes).map(Some).ok_or_else(|| Error::Foreign {
                 path,
-                what: "it is a damaged record of an interrupted creation".into(),
+                what: "the record of an interrupted creation is damaged".into(),
             }),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(Error::io("reading", path, error)),
@@ -191,7 +191,7 @@ fn lock(root: &Path) -> Result<File> {
         // A file system without locks offers no protection.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(directory),
         Err(TryLockError::WouldBlock) => {
-            Err(Error::Locked { path: root.into(), holder: "which is creating it".into() })
+            Err(Error::Locked { path: root.into(), holder: "it is creating the matrix".into() })
         }
     }
 }

@@ -244,7 +244,7 @@ impl Device {
             if self.progress() != seen {
                 (seen, since) = (self.progress(), Instant::now());
             } else if since.elapsed() > patience {
-                self.fail(format!("it did not answer in {} ms", patience.as_millis()));
+                self.fail(format!("the device did not answer within {} ms", patience.as_millis()));
             }
         }
     }
@@ -294,7 +294,7 @@ impl Device {
     pub(crate) fn gap_error(&self) -> Error {
         Error::corrupt(
             format!("device {}", self.index),
-            "pairs that no device could read may be missing in its copy, this key's among them",
+            "the copy may lack pairs that no device could read, and this key may be one of them",
         )
     }
 

@@ -35,7 +35,7 @@ impl Doubts {
     /// Returns the doubts found by an open. `given_up` is the mark of an earlier salvage.
     pub(crate) fn of(found: Vec<Doubt>, given_up: Option<&str>) -> Self {
         let earlier =
-            given_up.map(|what| Doubt::of_group(format!("an earlier salvage gave up what it could not read ({what})")));
+            given_up.map(|what| Doubt::of_group(format!("an earlier salvage gave up unreadable data ({what})")));
         Self { all: earlier.into_iter().chain(found).collect(), is_accepted: false }
     }
 

@@ -146,7 +146,7 @@ impl DeviceFactory<'_> {
                 .planted(self.options.planted);
             let record = log.record();
             if (record.matrix, record.id) != (self.matrix.id, member.id) {
-                let what = "its log is of another matrix, or of another device of this one".into();
+                let what = "its operation log belongs to another matrix or device".into();
                 return Err(Error::Foreign { path: directory, what });
             }
             Some(log)
@@ -161,13 +161,13 @@ impl DeviceFactory<'_> {
         };
         let device = self.device(index, member, place, log, (label, stamp));
         if let Some(error) = unread {
-            let what = format!("its label cannot be read or replaced: {error}");
+            let what = format!("the label cannot be read or replaced: {error}");
             // Without the label, the identity of the store says whose pairs these are.
             doubts.push(Doubt { device: Some(index), what, may_lack: !is_known });
         }
         let mut doubt = |what| doubts.push(Doubt { device: Some(index), what, may_lack: true });
         if is_older {
-            doubt("its store was replaced by an older copy, so its pairs may be older or missing".into());
+            doubt("the store was replaced by an older copy, so pairs may be older or missing".into());
             device.set_older();
         }
         if member.opening != 0 && found > member.opening {
@@ -192,7 +192,7 @@ impl DeviceFactory<'_> {
             Some(label) if label.is_of(own.matrix, own.id) => label.stamp,
             None if self.options.salvage => 0,
             Some(_) => {
-                let what = "its pairs are of another matrix, or of another device of this one".into();
+                let what = "its pairs belong to another matrix or device".into();
                 return Err(Error::Foreign { path: store, what });
             }
             None => {
@@ -230,7 +230,7 @@ pub(crate) fn open_part(
             Error::Corrupt { place, what, .. } => format!("{place}: {what}"),
             other => other.to_string(),
         };
-        doubt(format!("only a salvage opens its {} ({what})", part.name()));
+        doubt(format!("only a salvage can open the {} ({what})", part.name()));
     }
     Ok(place)
 }
@@ -248,7 +248,7 @@ fn has_damage(store: &dyn Store) -> bool {
 fn check_identity(directory: &Path, member: &Member, store: &dyn Store) -> Result<()> {
     match store.identity() {
         Some(found) if member.store != 0 && found != member.store => {
-            let what = "its pairs are of another matrix, or of another device of this one".into();
+            let what = "its pairs belong to another matrix or device".into();
             Err(Error::Foreign { path: directory.join(Part::Device.directory()), what })
         }
         _ => Ok(()),
@@ -259,7 +259,7 @@ fn check_identity(directory: &Path, member: &Member, store: &dyn Store) -> Resul
 fn older_copy_error(directory: &Path) -> Error {
     Error::corrupt(
         directory.join(Part::Device.directory()).display().to_string(),
-        "the store was replaced by an older copy: put the newer files back, replace the device, or take what is there \
+        "the store was replaced by an older copy: restore the newer files, replace the device, or open the matrix \
          with `Builder::salvage(true)`",
     )
 }

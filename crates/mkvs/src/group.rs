@@ -367,7 +367,7 @@ impl Group {
     }
 
     pub(crate) fn late_failure(&self) -> Failure {
-        Failure::late(format!("it did not answer in {} ms", self.options.timeout.as_millis()))
+        Failure::late(format!("the device did not answer within {} ms", self.options.timeout.as_millis()))
     }
 
     /// Writes the active members durably as a new epoch, if they are enough to acknowledge a write.

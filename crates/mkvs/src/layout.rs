@@ -161,7 +161,7 @@ impl Matrix {
     /// # Errors
     /// [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Corrupt`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(bytes, "the matrix's description cannot be")?;
+        let mut reader = Reader::new(bytes, "the matrix's description is invalid")?;
         let acks = Acks::of(reader.u8()?).ok_or_else(|| format_error(reader.what))?;
         let durability = match reader.u8()? {
             0 => Durability::Process,
@@ -231,7 +231,7 @@ impl DeviceRecord {
     /// # Errors
     /// As [`Matrix::decode`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(bytes, "what a device says of itself cannot be")?;
+        let mut reader = Reader::new(bytes, "the record of the device is invalid")?;
         let (is_partial, has_gaps) = (reader.u8()? != 0, reader.u8()? != 0);
         let (matrix, id, applied, epoch) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
         let record = Self { matrix, id, applied, epoch, is_partial, has_gaps };
@@ -253,7 +253,7 @@ impl CleanRecord {
     /// # Errors
     /// As [`Matrix::decode`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(bytes, "what a clean stop left cannot be")?;
+        let mut reader = Reader::new(bytes, "the record of the last clean stop is invalid")?;
         let count = reader.count(Matrix::GROUPS_MAX)?;
         let group = |reader: &mut Reader<'_>| Ok((reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?));
         let groups = (0..count).map(|_| group(&mut reader)).collect::<Result<_>>()?;

@@ -46,7 +46,7 @@ pub(crate) struct Operation {
 impl Operation {
     /// Values of at least this many bytes are stored as a separate record, which avoids a copy.
     pub(crate) const SEPARATE_VALUE_BYTES_MIN: usize = 1 << 20;
-    const WHAT: &'static str = "an entry of an operation log cannot be";
+    const WHAT: &'static str = "an entry of the operation log is invalid";
 
     /// Returns the entry, and the value if it is stored as a separate record.
     pub(crate) fn encode(&self) -> (Vec<u8>, Option<&[u8]>) {

@@ -88,8 +88,9 @@ impl OpLog {
     /// Errors of the store; [`Error::Corrupt`] if the store has no device record or a damaged one.
     pub(crate) fn open(store: Arc<dyn Store>, slots: u64, bytes_max: u64) -> Result<Self> {
         let stored = store.get(DEVICE_KEY)?;
-        let record =
-            DeviceRecord::decode(&stored.ok_or_else(|| Error::corrupt("operation log", "it has no device's record"))?)?;
+        let record = DeviceRecord::decode(
+            &stored.ok_or_else(|| Error::corrupt("operation log", "the operation log has no record of its device"))?,
+        )?;
         let mut found = Vec::new();
         let mut is_damaged = false;
         let walked = store.for_each(&mut |key, value| {

@@ -121,42 +121,44 @@ lodestore_contract::options! {
         fixed groups: usize = "1", number(1, 16), as "groups";
         /// Devices of each group, which hold the same pairs.
         fixed devices: usize = "1", number(1, 5), as "devices";
-        /// A directory for each device, group by group; empty: directories below the store's own.
+        /// Directories of the devices, group by group; empty: directories below the store's
+        /// directory.
         fixed paths: Vec<PathBuf> = "", paths(), as "paths";
-        /// Devices that have a write before it is acknowledged.
+        /// Devices that must have a write before it is acknowledged.
         fixed acks: Acks = "majority", one_of("one" => Acks::One, "majority" => Acks::Majority, "all" => Acks::All), as "acks";
-        /// Which devices are asked for a value.
+        /// Which devices read a value: a second device if the first is late (hedged), all
+        /// (race-all), or one (single).
         tunable reads: Reads = "hedged", one_of(
             "hedged" => Reads::Hedged, "race-all" => Reads::RaceAll, "single" => Reads::Single
         ), as "reads";
-        /// Whether callers do the work of idle devices; auto: where the medium is memory.
+        /// Whether callers do the work of idle devices; auto: if the medium is memory.
         tunable inline: Inline = "auto", one_of("on" => Inline::On, "off" => Inline::Off, "auto" => Inline::Auto), as "inline";
-        /// Reads of a hundred that further devices may do as well, with reads=hedged.
+        /// Maximum percentage of reads that a second device may also do, with reads=hedged.
         tunable hedge_percent: u32 = "5", number(0, 100), as "hedge-percent";
-        /// Whether each group has a counting Bloom filter, which answers for absent keys; auto:
-        /// where asking a device takes long, as its medium is no memory or inline is off.
+        /// Whether each group has a counting Bloom filter, which detects absent keys; auto: if the
+        /// medium is not memory, or inline is off.
         tunable filter: Filtering = "auto", one_of(
             "on" => Filtering::On, "off" => Filtering::Off, "auto" => Filtering::Auto
         ), as "filter";
-        /// Keys that a group's filter is made for at first. The filter is rebuilt for twice as many
-        /// keys as there are when there are half as many again.
+        /// Initial number of keys of a group's filter. At one and a half times this number of keys,
+        /// the filter is rebuilt for twice the present number.
         tunable filter_keys: u64 = "65536", number(1024, 4294967296), as "filter-keys";
-        /// Commands, reads among them, that may wait for a device before it is asked for values
-        /// only where no other is left; auto: 1024, or hard-lag where that is less.
+        /// Maximum waiting commands of a device, including reads. Above, the device reads values
+        /// only if no other device can. auto: 1024, or hard-lag if that is less.
         tunable soft_lag: Option<u64> = "auto", word_or("auto", number(1)), as "soft-lag";
-        /// Commands that may wait for a device before it counts as behind and has to catch up, from
-        /// soft-lag to half of log-ops; auto: 8192, or soft-lag where that is more, but at most
-        /// half of log-ops.
+        /// Maximum waiting commands of a device, from soft-lag to half of log-ops. Above, the
+        /// device counts as behind and must catch up. auto: 8192, or soft-lag if that is more, but
+        /// at most half of log-ops.
         tunable hard_lag: Option<u64> = "auto", word_or("auto", number(1)), as "hard-lag";
-        /// Operations that a device's log keeps.
+        /// Number of operations in a device's log.
         fixed log_ops: u64 = "65536", power_of_two(1024, 16777216), as "log-ops";
-        /// Bytes that a device's log keeps, about.
+        /// Approximate bytes of a device's log.
         fixed log_bytes: u64 = "64M", size("1M"), as "log-bytes";
-        /// Bytes a second of a full copy of a device, of which each group has one at a time; 0: no
-        /// limit.
+        /// Bytes per second of a full copy of a device; 0: no limit. Each group makes one copy at a
+        /// time.
         tunable copy_rate: u64 = "0", size(), as "copy-rate";
-        /// Milliseconds that a device may take for one operation before it counts as failed;
-        /// nothing is written to it then.
+        /// Maximum milliseconds of an operation on a device. Then the device counts as failed, and
+        /// gets no more writes.
         tunable timeout: Duration = "10000", millis(10), as "timeout-ms";
     }
 }
@@ -210,7 +212,7 @@ impl MkvsOptions {
             None => ("soft-lag", soft),
         };
         let why = format!(
-            "soft-lag is hard-lag at most, and that half of the {} operations of the logs (log-ops)",
+            "soft-lag must be at most hard-lag, and hard-lag at most half of the {} operations of a log (log-ops)",
             self.log_ops
         );
         Err(Error::InvalidOption { name: name.into(), value: value.to_string(), why })
@@ -228,19 +230,19 @@ impl MkvsOptions {
         let (given, devices) = (self.paths.len(), self.groups * self.devices);
         if given != 0 && given != devices {
             let why = format!(
-                "{} groups of {} devices take {devices} directories, and it names {given}",
+                "{} groups of {} devices need {devices} directories, and the option names {given}",
                 self.groups, self.devices
             );
             return refuse("paths", format!("{:?}", self.paths), why);
         }
         if !self.log_ops.is_power_of_two() || self.log_ops < 2 {
-            return refuse("log-ops", self.log_ops.to_string(), "it takes a power of two from 2".into());
+            return refuse("log-ops", self.log_ops.to_string(), "the value must be a power of two from 2".into());
         }
         if matches!(self.durability, Durability::Interval(_)) {
             return Err(Error::DurabilityRefused {
                 asked: self.durability,
                 medium: "a matrix of devices".into(),
-                instead: "ask for process or power".into(),
+                instead: "use process or power".into(),
             });
         }
         Ok(())

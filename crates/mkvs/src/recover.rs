@@ -206,7 +206,7 @@ fn is_loss(error: &Error) -> bool {
 pub(crate) fn why_lost(error: &Error) -> String {
     match error {
         Error::Missing { path, .. } => format!(
-            "no store at {}: put its directory back and open the matrix again, or replace the device \
+            "no store at {}: restore its directory and open the matrix again, or replace the device \
              (`Matrix::replace`)",
             path.display()
         ),
@@ -222,7 +222,7 @@ fn all_lost_error(root: &Path, group: usize, losses: &[(usize, u64, Error)]) -> 
     };
     let reasons: Vec<_> = losses.iter().map(reason).collect();
     let what = format!(
-        "none of its devices can be opened ({}): put their directories back as they were, or {}",
+        "no device of the group can be opened ({}): restore the directories of the devices, or {}",
         reasons.join("; "),
         export_devices(root)
     );
@@ -245,7 +245,7 @@ fn open_group(
             // Any error: whether the other devices are enough is checked below.
             Err(error) if members > 1 => losses.push((at, member.id, about_matrix(factory.root, error))),
             Err(Error::Missing { path, .. }) => {
-                let what = format!("the store of the only device of group {index} is missing: put its directory back");
+                let what = format!("the store of the only device of group {index} is missing: restore its directory");
                 return Err(Error::corrupt(path.display().to_string(), what));
             }
             Err(error) => return Err(about_matrix(factory.root, error)),
@@ -322,9 +322,7 @@ pub(crate) fn choose_leader(
     let lead = lead.ok_or(Error::too_few_devices(index, 0, needed))?;
     let counted = if has_none_that_counts { 0 } else { live };
     let lacking = (counted < needed).then(|| {
-        format!(
-            "{counted} of its devices that count could be read, and {needed} are needed: newer values may be missing"
-        )
+        format!("{counted} active devices were readable, and {needed} are needed: newer values may be missing")
     });
     Ok(Lead { lacking, ..lead })
 }

@@ -79,9 +79,10 @@ pub(crate) fn check_given_up(root: &Path, matrix: &Matrix) -> Result<()> {
     Err(Error::corrupt(
         format!("{path}, group {index}"),
         format!(
-            "an earlier salvage gave up what it could not read ({what}): export what is left \
-             (`Db::builder(\"{path}\").salvage(true)`) and import it into a new matrix, or go on with \
-             `Builder::salvage(true)`; `Matrix::replace` opened with `OpenOptions::salvage(true)` of a device of this group accepts the loss"
+            "an earlier salvage gave up unreadable data ({what}): export the readable pairs \
+             (`Db::builder(\"{path}\").salvage(true)`) and import them into a new matrix, or continue with \
+             `Builder::salvage(true)`; `Matrix::replace` opened with `OpenOptions::salvage(true)` of a device of \
+             this group accepts the loss"
         ),
     ))
 }

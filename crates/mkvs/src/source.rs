@@ -58,7 +58,7 @@ impl Group {
 
     /// Returns the error of a group in which no device shows all pairs.
     pub(crate) fn left_out_error(&self) -> Error {
-        let what = "pairs are missing on all devices: a recovery or a copy could not read them";
+        let what = "all devices lack pairs that a recovery or a copy could not read";
         Error::corrupt(format!("group {}", self.index), what)
     }
 

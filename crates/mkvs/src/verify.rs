@@ -49,7 +49,7 @@ pub(crate) fn verify(
         for lost in lock(&group.lost).iter() {
             report.find(
                 format!("group {} device {}", group.index, lost.index),
-                format!("cannot be opened: {}", lost.why),
+                format!("the device cannot be opened: {}", lost.why),
             );
         }
         for Doubt { device, what, .. } in group.doubts() {
@@ -80,7 +80,7 @@ pub(crate) fn verify(
         let undecided = group.undecided_writes();
         if undecided > 0 {
             let what = format!(
-                "{undecided} writes may stand or not: reads of their keys are refused until enough devices are active"
+                "{undecided} writes are in doubt: reads of their keys are refused until enough devices are active"
             );
             report.find(format!("group {}", group.index), what);
         }
@@ -91,7 +91,7 @@ pub(crate) fn verify(
         note_unchecked(&mut report, format!("group {}", group.index), closed)?;
         for device in devices.iter().filter(|device| device.has_gaps()) {
             let place = format!("group {} device {}", group.index, device.index);
-            report.find(place, "pairs that no device could read may be missing in its copy");
+            report.find(place, "the copy may lack pairs that no device could read");
         }
     }
     Ok(report)
@@ -169,7 +169,7 @@ fn compare(group: &Group, seed: u64, report: &mut VerifyReport) -> Result<()> {
                 // absent.
                 if differ(one, other, key)? && differ(one, other, key)? {
                     let place = format!("group {} devices {} and {}", group.index, one.index, other.index);
-                    report.find(place, format!("they differ in a key of {} bytes", key.len()));
+                    report.find(place, format!("the devices differ in a key of {} bytes", key.len()));
                 }
             }
             Ok(())

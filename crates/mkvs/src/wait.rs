@@ -32,13 +32,13 @@ impl Mkvs {
                 return Ok(());
             }
             if !waited_for.iter().any(|device| device.may_serve()) {
-                return ends("it failed: see why with `Matrix::status`, and replace it by another one");
+                return ends("the device failed: check `Matrix::status` for the cause, and replace the device");
             }
             if !others.iter().any(|other| other.may_serve()) {
                 return Err(group.too_few_error(0, 1));
             }
             if begun.elapsed() >= patience {
-                return ends("it is copied, or catches up, whenever the matrix is open: see `Matrix::status`");
+                return ends("the device is copied, or catches up, while the matrix is open: check `Matrix::status`");
             }
             std::thread::sleep(CHECK_INTERVAL);
         }
@@ -65,7 +65,7 @@ impl Mkvs {
                 return Err(Error::Unfinished {
                     doing: "waiting for keys to move to the new group",
                     after: patience,
-                    instead: "they move whenever the matrix is open: wait on (`Matrix::wait_moved`)",
+                    instead: "the keys move while the matrix is open: wait longer (`Matrix::wait_moved`)",
                 });
             }
             std::thread::sleep(CHECK_INTERVAL);

@@ -289,7 +289,10 @@ impl Inner {
                 (Some(hit), slot) => {
                     if hit.is_bound && stored.as_ref().is_some_and(|new| new.at == hit.record_at) {
                         let place = format!("slot of record {:?}", hit.record_at);
-                        return Err(PlanError::Refused(Error::corrupt(place, "it names a place that was free")));
+                        return Err(PlanError::Refused(Error::corrupt(
+                            place,
+                            "the slot names a record whose place was free",
+                        )));
                     }
                     let reserved = self.form.reserved(last.hashed.tag);
                     plan.stores.push((hit.at, Word::U64(slot.unwrap_or(reserved).0)));

@@ -116,7 +116,7 @@ impl Superblock {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::NewerFormat`].
     pub(crate) fn load(pool: &Pool) -> Result<Option<Self>> {
-        let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("no root area")) };
+        let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("the root area is missing")) };
         if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
             return Ok(None);
         }
@@ -136,9 +136,9 @@ impl Superblock {
         let seed = u64_at(bytes, 32);
         match HashKind::of_number(u32_at(bytes, 28)).filter(|_| sane) {
             Some(hash) => Ok(Some(Self { partitions, first_slots, probe_lines, load, hash, seed, offset_bits })),
-            None => {
-                Err(wrong("partitions, first slots, probing length, load factor, hash or offset bits out of range"))
-            }
+            None => Err(wrong(
+                "the partitions, first slots, probe length, load factor, hash or offset bits are out of range",
+            )),
         }
     }
 
@@ -307,9 +307,7 @@ impl TableHeader {
 /// Returns the error for an existing store without a valid superblock.
 #[cold]
 pub(crate) fn superblock_lost() -> Error {
-    wrong(
-        "it was written once and is not whole any more, and nothing is found without it: restore the store from a backup or an export",
-    )
+    wrong("the superblock is damaged, and no key can be found without it: restore the store from a backup or an export")
 }
 
 #[cold]

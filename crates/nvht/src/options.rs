@@ -23,30 +23,31 @@ lodestore_contract::options! {
 
     /// Options of an NVHT store that were set.
     pub settings NvhtSettings {
-        /// Partitions of the table, each of which grows on its own.
+        /// Partitions of the table, which grow independently.
         fixed partitions: u32 = "64", power_of_two(1, 64), as "partitions";
-        /// Slots that a new store has, about (NVHT, JPDC 2018: initial capacity).
+        /// Approximate number of slots of a new store (NVHT, JPDC 2018: initial capacity).
         fixed initial_capacity: u32 = "8192", number(1, 1073741824), as "initial-capacity";
-        /// Keys for each slot over which a table is doubled (the paper's maximum load factor); the
+        /// Keys per slot above which a table is doubled (the paper's maximum load factor); the
         /// field is in percent.
         fixed load_percent: u32 = "0.8", share(0.1, 0.95), as "load-factor";
-        /// Slots that are probed for a key (the paper's maximum probing length, 128 slots).
+        /// Maximum number of slots that are probed for a key (the paper's maximum probing length,
+        /// 128 slots).
         fixed probe_length: u32 = "224", number(7, 448, multiple of 7), as "probe-length";
         /// The hash function.
         fixed hash: HashKind = "murmur3", one_of("murmur3" => HashKind::Murmur3, "xxh3" => HashKind::Xxh3), as "hash";
-        /// Seed of the key hash; random: drawn when the store is created.
+        /// Seed of the key hash; random: chosen when the store is created.
         fixed hash_seed: Option<u64> = "random", word_or("random", number(0)), as "hash-seed";
-        /// Whether a read compares the record's checksum. Index entries are compared with their
-        /// records in any case.
+        /// Whether a read verifies the record's checksum. Index entries are always compared with
+        /// their records.
         tunable verify_reads: bool = "on", switch(), as "verify-reads";
-        /// Threads that walk the tables after a crash; with 0 the opening thread does it before the
-        /// open returns.
+        /// Threads that walk the tables after a crash. With 0 the opening thread walks them before
+        /// the open returns.
         tunable recovery_threads: usize = "cores", cores_or(number(0, 64)), as "recovery-threads";
-        /// Milliseconds between sweeps of expired keys; 0 for no sweeps.
+        /// Milliseconds between sweeps of expired keys; 0: no sweeps.
         tunable sweep_ms: u64 = "1000", number(0, 86400000), as "sweep-ms";
-        /// MiB a second that a background thread verifies; 0 for no such thread.
+        /// MiB per second that a background thread verifies; 0: no background verification.
         tunable scrub_rate: u64 = "1", number(0, 1048576), as "scrub-rate";
-        /// Most bytes of DRAM for the store's structures, over which new keys are refused; 0 for no
+        /// Maximum bytes of DRAM for the store's structures; above it new keys are refused. 0: no
         /// limit.
         tunable dram_budget: u64 = "0", size(), as "dram-budget";
     }
@@ -54,7 +55,9 @@ lodestore_contract::options! {
 
 /// Advice if a table accepts no more keys with the same hash bits. All options in it are fixed at
 /// creation.
-pub(crate) const INDEX_FULL: &str = "create a store with a longer `Builder::set(\"probe-length\", ..)`, more `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", ..)`, and import into it";
+pub(crate) const INDEX_FULL: &str = "create a new store with a longer `Builder::set(\"probe-length\", ..)`, more \
+                                     `Builder::set(\"partitions\", ..)` or another `Builder::set(\"hash-seed\", \
+                                     ..)`, and import the data";
 
 impl NvhtOptions {
     /// Returns the specifications of the options.

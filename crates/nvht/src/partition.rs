@@ -221,7 +221,9 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
     let mut found = LoadedRoot {
         current: pool.load_u64(root.current()),
         next: pool.load_u64(root.next()),
-        cursor: root.unsealed(pool.load_u64(root.cursor())).ok_or_else(|| wrong("its cursor was changed"))?,
+        cursor: root
+            .unsealed(pool.load_u64(root.cursor()))
+            .ok_or_else(|| wrong("the cursor of the growth is damaged"))?,
         keys: root.unsealed(pool.load_u64(root.keys())).and_then(|keys| keys.checked_sub(1)),
     };
     let is_table = |word: u64| {
@@ -232,9 +234,9 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
             && usize::try_from(Table::extent_bytes(lines, shape.probe_lines)).is_ok_and(|len| pool.contains(at, len));
         whole.then_some(doublings)
     };
-    let current = is_table(found.current).ok_or_else(|| wrong("it names no table of this partition"))?;
+    let current = is_table(found.current).ok_or_else(|| wrong("the root names no table of this partition"))?;
     if found.cursor > CURSOR_MAX {
-        return Err(wrong("its cursor is beyond the end"));
+        return Err(wrong("the cursor of the growth is after the end of the table"));
     }
     if found.next == found.current {
         // The last step of a growth was interrupted between its stores.
@@ -242,11 +244,11 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
     }
     if found.next == 0 {
         if found.cursor != 0 && found.cursor != CURSOR_MAX {
-            return Err(wrong("it names no table to which its cursor belongs"));
+            return Err(wrong("the root names no table to which the cursor belongs"));
         }
         found.cursor = 0;
     } else if is_table(found.next) != Some(current + 1) {
-        return Err(wrong("the table it grows to is none of this partition"));
+        return Err(wrong("the larger table of the growth does not belong to this partition"));
     }
     Ok(found)
 }
@@ -258,12 +260,16 @@ pub(crate) fn load_root(pool: &Pool, shape: &Superblock, partition: usize) -> Re
 pub(crate) fn check_stages(pool: &Pool, partition: usize, found: &LoadedRoot) -> Result<()> {
     let wrong = |what: &str| Error::corrupt(format!("root of partition {partition}"), what);
     let stage_of =
-        |word| TableStage::load(pool, extent_of(word)).ok_or_else(|| wrong("the stage of its table was changed"));
+        |word| TableStage::load(pool, extent_of(word)).ok_or_else(|| wrong("the growth stage of the table is damaged"));
     let is_growing = found.next != 0;
     let stage_max = if is_growing { TableStage::GROWING } else { TableStage::of_cursor(CURSOR_MAX) };
     let is_older = stage_of(found.current)? > stage_max
         || is_growing && stage_of(found.next)? > TableStage::of_cursor(found.cursor);
-    if is_older { Err(wrong("it is older than its table, so values may be older and keys missing")) } else { Ok(()) }
+    if is_older {
+        Err(wrong("the root is older than its table, so values may be older and keys may be missing"))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -148,8 +148,8 @@ impl Inner {
         }
         let what = match (self.has_damaged_lines(), self.may_have_duplicates()) {
             (false, false) => return Ok(()),
-            (true, _) => "lines are damaged, so the number of keys is not known",
-            (false, true) => "slots are damaged that do not name their keys, so the number of keys is not known",
+            (true, _) => "lines are damaged, so the number of keys is unknown",
+            (false, true) => "slots with unknown keys are damaged, so the number of keys is unknown",
         };
         Err(Error::corrupt("the store's index", what))
     }
@@ -174,7 +174,7 @@ fn reach_of_line(table: Table, home: u64, words: &Words, verdict: Verdict) -> u3
 pub(crate) fn damaged_line(line: NvPtr) -> Error {
     Error::corrupt(
         format!("line {line:?}"),
-        "the line is damaged, so keys may be missing from it: restore a backup, or export what is left",
+        "the line is damaged, so it may lack keys: restore the store from a backup, or export the readable pairs",
     )
 }
 
@@ -183,12 +183,13 @@ pub(crate) fn damaged_line(line: NvPtr) -> Error {
 pub(crate) fn broken_seal() -> Error {
     Error::corrupt(
         "the store's index",
-        "it is not as the last clean stop left it, so any key may be missing: restore a backup, or export what is left",
+        "the index changed since the last clean stop, so any key may be missing: restore the store from a backup, or \
+         export the readable pairs",
     )
 }
 
 /// Returns the error of a slot that does not vouch for the record at `record`.
 #[cold]
 pub(crate) fn unvouched(record: NvPtr) -> Error {
-    Error::corrupt(format!("slot of record {record:?}"), "it names the record of another key, or an older record")
+    Error::corrupt(format!("slot of record {record:?}"), "the slot names the record of another key, or an older record")
 }

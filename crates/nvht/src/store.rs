@@ -165,7 +165,7 @@ fn check_region_bytes(pool: &Pool, shape: &Superblock) -> Result<()> {
     if requested <= max {
         return Ok(());
     }
-    let why = format!("this store was created for regions of at most {max} bytes: give at most that");
+    let why = format!("this store was created for regions of at most {max} bytes: use at most this size");
     Err(Error::InvalidOption { name: "region_bytes".into(), value: requested.to_string(), why })
 }
 
@@ -254,10 +254,13 @@ fn check_extent(pool: &Pool, shape: &Superblock, partition: usize, table: Table)
     let at = lodestore_media::NvPtr::from_raw(table.lines_at.raw() - crate::layout::LINE_BYTES);
     let bytes = Table::extent_bytes(table.lines, shape.probe_lines);
     if !pool.allocator().holds_extent(pool, at, bytes, KIND_TABLE) {
-        pool.poison(PoisonReason::Damage, &format!(
-            "the extent table has lost the table of partition {partition} at {at:?}, whose space would be used twice: export the store \
-             and import it into a new one"
-        ));
+        pool.poison(
+            PoisonReason::Damage,
+            &format!(
+                "the extent table lacks the table of partition {partition} at {at:?}, whose space would be used \
+                 twice: export the store, and import the export into a new store"
+            ),
+        );
     }
 }
 
@@ -330,7 +333,7 @@ impl Nvht {
         drop(self.inner().enter()?);
         Err(Error::Unsupported {
             engine: ENGINE,
-            what: "ordered scan, since a hash table has no order".into(),
+            what: "ordered scans, because a hash table has no order".into(),
             instead: "use `Db::for_each`, which needs no order, or the engine hikv, which keeps an order",
         })
     }

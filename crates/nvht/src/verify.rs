@@ -27,7 +27,7 @@ impl Inner {
         }
         match Superblock::load(&self.pool) {
             Ok(Some(shape)) if shape == self.shape => {}
-            Ok(_) => report.find("nvht superblock", "it is not what the store was opened with"),
+            Ok(_) => report.find("nvht superblock", "the superblock changed since the store was opened"),
             Err(error) => note_finding(&mut report, &error),
         }
         let total = self.partitions.len() as u64 + 1;
@@ -58,7 +58,8 @@ impl Inner {
                 Ok(found) if (found.current, found.next, found.cursor) == part.words() => {}
                 // An ended growth leaves its cursor here.
                 Ok(found) if (found.current, found.next) == (part.words().0, 0) && !part.is_growing() => {}
-                Ok(_) => report.find(format!("root of partition {partition}"), "it is not what the store works with"),
+                Ok(_) => report
+                    .find(format!("root of partition {partition}"), "the root differs from that of the open store"),
                 Err(error) => note_finding(&mut report, &error),
             }
         }
@@ -83,7 +84,10 @@ impl Inner {
         let counted = self.keys_of(partition);
         let is_idle = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
         if is_idle && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
-            report.find(format!("partition {partition}"), format!("it counts {counted:?} keys and has {keys}"));
+            report.find(
+                format!("partition {partition}"),
+                format!("the partition counts {counted:?} keys and has {keys}"),
+            );
         }
         Ok(piece(report))
     }
@@ -118,13 +122,16 @@ impl Inner {
                     report.bytes += record.len() as u64;
                     let hashed = self.hasher.hash(record.key());
                     if hashed.partition != partition || found_slot.fraction != Some(hashed.fraction) {
-                        report.find(place, "it names the record of another key");
+                        report.find(place, "the slot names the record of another key");
                     } else if found_slot.slot.tag() != hashed.tag {
-                        report.find(place, "its tag is not that of the record's key, which is not found");
+                        report.find(
+                            place,
+                            "the tag of the slot is not that of the record's key, so the key is not found",
+                        );
                     } else if found_slot.slot.expires() != record.expiry().is_some() {
-                        report.find(place, "its expiry bit is not that of its record");
+                        report.find(place, "the expiry bit of the slot is not that of its record");
                     } else if !self.form.is_bound(found_slot.slot, record.binding()) {
-                        report.find(place, "it does not vouch for this record");
+                        report.find(place, "the checksum bits of the slot do not match its record");
                     } else if !keys.insert(record.key()) {
                         note_finding(report, &duplicate_slot(at));
                     }

@@ -289,7 +289,8 @@ impl Inner {
         if record == new.at {
             // A damaged slot names the space of the record that was just stored: its old space was
             // not kept.
-            let error = Error::corrupt(format!("slot of record {:?}", new.at), "it names a place that was free");
+            let error =
+                Error::corrupt(format!("slot of record {:?}", new.at), "the slot names a record whose place was free");
             return Published::Refused(new, error.into());
         }
         if let Err(error) = self.fence_before_publish() {

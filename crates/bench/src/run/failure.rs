@@ -127,7 +127,7 @@ mod tests {
         let full = told(Error::io("putting", "", io::Error::new(ErrorKind::StorageFull, "No space left on device")));
         assert_eq!(kind(&full), ErrorKind::StorageFull);
         let should =
-            "measuring leveldb: putting: No space left on device; free room on the medium, or choose another one";
+            "measuring leveldb: putting: No space left on device; free space on the medium, or choose another medium";
         assert_eq!(full.to_string(), should);
         let full = told(Error::io("writing", "a/b", io::Error::from_raw_os_error(28)));
         assert_eq!(kind(&full), ErrorKind::StorageFull);
@@ -152,7 +152,7 @@ mod tests {
         };
         let text = died(4096).to_string();
         assert!(
-            text.contains("SIGBUS; the medium under d is full, 4096 bytes") && text.contains("free room"),
+            text.contains("SIGBUS; the medium under d is full, 4096 bytes") && text.contains("free space"),
             "{text}"
         );
         assert_eq!((kind(&died(0)), kind(&died(1 << 30))), (ErrorKind::StorageFull, ErrorKind::Other));

@@ -68,7 +68,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let why = "it takes a number of bytes, two of them as 64..1024, or facebook";
+        let why = "the value must be a number of bytes, two of them as 64..1024, or facebook";
         let number = |text: &str| text.parse::<usize>().map_err(|_| why.to_string());
         match text.split_once("..") {
             _ if text == "facebook" => Ok(Self::Facebook),

@@ -19,25 +19,25 @@ fn one_of_each() -> Vec<Error> {
         Error::Locked { path: path(), holder: format!("{}, pid 1 (server)", Error::OWN_PROCESS) },
         Error::missing(path()),
         Error::exists(path()),
-        Error::Missing { path: path(), obstacle: Some("it is not empty: a letter is in it".into()) },
-        Error::Exists { path: path(), obstacle: Some("it is not empty: a letter is in it".into()) },
+        Error::Missing { path: path(), obstacle: Some("the directory is not empty: it has a letter".into()) },
+        Error::Exists { path: path(), obstacle: Some("the directory is not empty: it has a letter".into()) },
         Error::Foreign { path: path(), what: "its first bytes are another's".into() },
         Error::WrongEngine { found: "hikv".into(), asked: "nvht".into() },
         Error::EngineNotBuilt { engine: "fluidkv".into(), feature: "fluidkv" },
         Error::NewerFormat { part: "pool".into(), found: 2, known: 1 },
         Error::OlderFormat { part: "fluidkv".into(), found: 1, oldest: 2 },
-        Error::DurabilityRefused { asked: Durability::Power, medium: "shm".into(), instead: "ask for process".into() },
+        Error::DurabilityRefused { asked: Durability::Power, medium: "shm".into(), instead: "use process".into() },
         Error::WeakerMedium { path: path(), found: "shm (tmpfs)".into(), needed: "file".into() },
         Error::ForeignProcess,
         Error::MachineRestarted { path: path() },
         Error::Unsupported { engine: "nvht", what: "scan".into(), instead: "use hikv" },
-        Error::InvalidOption { name: "size".into(), value: "x".into(), why: "it takes a number".into() },
+        Error::InvalidOption { name: "size".into(), value: "x".into(), why: "the value must be a number".into() },
         Error::Poisoned { cause: "sync failed".into() },
         Error::too_few_devices(1, 1, 2),
         Error::TooFewDevices { group: 1, live: 1, needed: 2, may_stand: true },
         Error::NoRoom { path: path(), needed: 3, free: 2 },
         Error::IndexFull { depth: 24, instead: "create a store with longer probes" },
-        Error::Unfinished { doing: "a settle", after: Duration::from_secs(77), instead: "let writers rest" },
+        Error::Unfinished { doing: "flushing the store", after: Duration::from_secs(77), instead: "let writers rest" },
         Error::KeyspaceName { len: 256 },
         Error::KeyspaceMissing { name: "users".into() },
         Error::KeyspaceDropped { name: "users".into() },
@@ -51,7 +51,7 @@ fn one_of_each() -> Vec<Error> {
         Error::TargetExists { path: "b".into() },
         Error::TargetIsMount { path: "b".into() },
         Error::BackupNoRoom { path: "b".into(), needed: 3 },
-        Error::Backup { path: "b".into(), what: "its file BACKUP is damaged: use another backup".into() },
+        Error::Backup { path: "b".into(), what: "the file BACKUP is damaged: use another backup".into() },
         Error::Closed,
     ]
 }
@@ -60,14 +60,14 @@ fn one_of_each() -> Vec<Error> {
 fn every_system_error_has_a_remedy() {
     for (refusal, says) in [
         (io::Error::from_raw_os_error(13), "chmod"),
-        (io::Error::from_raw_os_error(28), "free room"),
-        (io::Error::from_raw_os_error(122), "free room"),
-        (io::Error::from_raw_os_error(30), "mount it for writing"),
+        (io::Error::from_raw_os_error(28), "free space"),
+        (io::Error::from_raw_os_error(122), "free space"),
+        (io::Error::from_raw_os_error(30), "mount the file system for writing"),
         (io::Error::from_raw_os_error(24), "ulimit -n"),
         (io::Error::from_raw_os_error(23), "ulimit -n"),
         (io::Error::from_raw_os_error(12), "free memory"),
         (io::Error::from_raw_os_error(2), "check the path"),
-        (io::Error::from_raw_os_error(5), "the system's log"),
+        (io::Error::from_raw_os_error(5), "the system log"),
         (io::Error::other("odd"), "try again"),
     ] {
         let text = Error::io("opening", "a/store", refusal).to_string();
@@ -94,10 +94,10 @@ fn no_text_names_a_command_or_a_flag_of_the_program() {
 
 #[test]
 fn open_and_create_have_the_same_text_for_an_unusable_directory() {
-    let (path, obstacle) = (PathBuf::from("a/store"), Some("it is not empty: a letter is in it".to_string()));
+    let (path, obstacle) = (PathBuf::from("a/store"), Some("the directory is not empty: it has a letter".to_string()));
     let missing = Error::Missing { path: path.clone(), obstacle: obstacle.clone() }.to_string();
     assert_eq!(missing, Error::Exists { path, obstacle }.to_string());
-    assert!(!missing.contains("open it") && !missing.contains("make one"), "{missing}");
+    assert!(!missing.contains("open it") && !missing.contains("create one"), "{missing}");
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn texts_contain_the_given_numbers_and_names() {
 #[test]
 fn the_text_of_a_key_length_names_the_limit_of_the_keyspace() {
     let text = |len, max| Error::KeyLength { len, max }.to_string();
-    assert_eq!(text(65_530, 65_529), "a key of 65530 bytes: use 1 to 65529 bytes");
-    assert_eq!(text(0, 65_536), "a key of 0 bytes: use 1 to 65536 bytes");
+    assert_eq!(text(65_530, 65_529), "the key has 65530 bytes: use 1 to 65529 bytes");
+    assert_eq!(text(0, 65_536), "the key has 0 bytes: use 1 to 65536 bytes");
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub fn declared_default<T>(name: &str, text: &str, value: Option<T>) -> T {
 
 /// Returns a Markdown table of options: name, default, accepted values, and description.
 pub fn options_table(specs: &[OptionSpec]) -> String {
-    let mut text = String::from("| option | default | takes | what it does |\n|---|---|---|---|\n");
+    let mut text = String::from("| option | default | values | meaning |\n|---|---|---|---|\n");
     for spec in specs {
         let default = if spec.default.is_empty() { String::new() } else { format!("`{}`", spec.default) };
         let fixed = if spec.fixed { " Fixed when a store is created." } else { "" };
@@ -289,10 +289,10 @@ macro_rules! option_facts {
         concat!($crate::option_facts!(tunable, $name, $default, $($kind)*), " Fixed when a store is created.")
     };
     (tunable, $name:literal, "", $($kind:tt)*) => {
-        concat!("As text `", $name, "`. Takes ", $crate::option_takes!($($kind)*), "; empty by default.")
+        concat!("As text `", $name, "`. Accepts ", $crate::option_takes!($($kind)*), "; empty by default.")
     };
     (tunable, $name:literal, $default:literal, $($kind:tt)*) => {
-        concat!("As text `", $name, "`. Takes ", $crate::option_takes!($($kind)*), "; default `", $default, "`.")
+        concat!("As text `", $name, "`. Accepts ", $crate::option_takes!($($kind)*), "; default `", $default, "`.")
     };
 }
 

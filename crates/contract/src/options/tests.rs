@@ -109,7 +109,7 @@ fn a_refusal_names_the_option_the_value_and_the_accepted_values() {
         ("pause-ms=9", "milliseconds from 10 to 86400000"),
     ] {
         let refused = read(&[text]).expect_err(text).to_string();
-        assert_eq!(refused, format!("option {text}: it takes {takes}"));
+        assert_eq!(refused, format!("option {text}: the value must be {takes}"));
     }
 }
 

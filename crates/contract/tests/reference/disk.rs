@@ -120,7 +120,7 @@ fn parse(bytes: &[u8], flaw: Option<Flaw>) -> Result<Loaded> {
         } else if flaw == Some(Flaw::CorruptionPanics) {
             panic!("record {number} is corrupt");
         } else if flaw != Some(Flaw::CorruptionUnreported) {
-            findings.push(Finding { place: format!("record {number}"), what: "its checksum fails".into() });
+            findings.push(Finding { place: format!("record {number}"), what: "the checksum differs".into() });
         }
         at += RECORD_HEADER_BYTES + total;
     }

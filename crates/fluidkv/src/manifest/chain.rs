@@ -249,11 +249,11 @@ impl Chain {
             let number = this.links.len() as u32;
             let head = Self::head_at(pool, next, number)?;
             if number > 0 && head.nonce != this.nonce {
-                return Err(wrong(number, "is another manifest's"));
+                return Err(wrong(number, "belongs to another manifest"));
             }
             this.nonce = head.nonce;
             let link = Link { at: next, capacity: head.capacity };
-            let all = pool.bytes(next, head.capacity as usize).ok_or_else(|| wrong(number, "is nowhere"))?;
+            let all = pool.bytes(next, head.capacity as usize).ok_or_else(|| wrong(number, "is outside the pool"))?;
             bytes.extend_from_slice(&all[EXTENT_HEADER_BYTES..]);
             this.records_capacity += link.records();
             this.links.push(link);
@@ -297,11 +297,11 @@ impl Chain {
         let lies_there = pool.contains(at, EXTENT_HEADER_BYTES)
             && pool.layout(at.region()).is_some_and(|layout| at.offset() >= layout.chunks_offset);
         let bytes = pool.bytes(at, EXTENT_HEADER_BYTES).filter(|_| lies_there);
-        let head = Head::decode(bytes.ok_or_else(|| wrong(number, "is nowhere"))?)?;
+        let head = Head::decode(bytes.ok_or_else(|| wrong(number, "is outside the pool"))?)?;
         let is_there = usize::try_from(head.capacity).is_ok_and(|bytes| pool.contains(at, bytes))
             && pool.allocator().holds_extent(pool, at, head.capacity, KIND_MANIFEST);
         if head.number != number || !is_there {
-            return Err(wrong(number, "is none of its own"));
+            return Err(wrong(number, "does not belong to the manifest"));
         }
         Ok(head)
     }
@@ -326,5 +326,5 @@ fn zero_durable(pool: &Pool, at: NvPtr, bytes: u64) {
 
 #[cold]
 fn wrong(number: u32, what: &str) -> Error {
-    Error::corrupt("manifest", format!("its extent {number} {what}"))
+    Error::corrupt("manifest", format!("extent {number} {what}"))
 }

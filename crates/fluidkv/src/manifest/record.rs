@@ -76,19 +76,19 @@ impl Head {
             head[..4] == MAGIC && crc32c(&[&head[8..LINK_AT as usize]]) == u32_at(&head[..], 4)
         };
         let Some(head) = head.filter(is_whole) else {
-            return Err(Error::corrupt("manifest", "its header is not whole"));
+            return Err(Error::corrupt("manifest", "the header is damaged"));
         };
         let found = u32_at(head, 8);
         if found > MANIFEST_VERSION {
             return Err(Error::NewerFormat { part: "fluidkv manifest".into(), found, known: MANIFEST_VERSION });
         }
         if found < MANIFEST_VERSION {
-            return Err(Error::corrupt("manifest", format!("version {found} is none that was ever released")));
+            return Err(Error::corrupt("manifest", format!("version {found} was never released")));
         }
         let this = Self { number: u32_at(head, 12), nonce: u64_at(head, 16), capacity: u64_at(head, 24) };
         let zeros = head[LINK_AT as usize + 8..].iter().all(|byte| *byte == 0);
         if this.capacity < EXTENT_HEADER_BYTES as u64 || !zeros {
-            return Err(Error::corrupt("manifest", "its header is whole and cannot be"));
+            return Err(Error::corrupt("manifest", "the header is complete but invalid"));
         }
         Ok(this)
     }
@@ -190,7 +190,7 @@ pub(crate) fn replay(bytes: &[u8], nonce: u64) -> Result<Replayed> {
     }
     let rest = &bytes[replayed.end..];
     if let Some(later) = later_record(rest, nonce, replayed.next_number) {
-        return Err(wrong(replayed.next_number, format!("not whole, while record {later} is")));
+        return Err(wrong(replayed.next_number, format!("the record is damaged, and record {later} is complete")));
     }
     replayed.torn = rest.iter().take(RECORD_HEADER_BYTES).any(|byte| *byte != 0);
     Ok(replayed)
@@ -200,11 +200,11 @@ impl Replayed {
     /// Begins with the checkpoint, which was durable before anything named it.
     fn begin(bytes: &[u8], nonce: u64) -> Result<Self> {
         let Some(first) = Found::whole(bytes, nonce) else {
-            return Err(Error::corrupt("manifest", "its checkpoint is not whole"));
+            return Err(Error::corrupt("manifest", "the checkpoint is damaged"));
         };
         let is_checkpoint = first.kind() == Some(Kind::Checkpoint);
         let Some(state) = first.body().state().filter(|_| is_checkpoint) else {
-            return Err(wrong(first.number, "a checkpoint that is whole and cannot be"));
+            return Err(wrong(first.number, "the checkpoint is complete but invalid"));
         };
         let (end, next_number) = (first.bytes.len(), first.number.wrapping_add(1));
         Ok(Self { state, checkpoint: end, end, next_number, torn: false })
@@ -213,14 +213,14 @@ impl Replayed {
     /// Applies a whole record.
     fn apply_record(&mut self, found: &Found<'_>) -> Result<()> {
         if found.number != self.next_number {
-            return Err(wrong(found.number, format!("where record {} must be", self.next_number)));
+            return Err(wrong(found.number, format!("record {} must be at this position", self.next_number)));
         }
         let Some(edit) = found.kind().and_then(|kind| found.body().edit(kind)) else {
-            return Err(wrong(found.number, "an edit that is whole and cannot be"));
+            return Err(wrong(found.number, "the edit is complete but invalid"));
         };
         self.state
             .apply(&edit)
-            .map_err(|refused| wrong(found.number, format!("an edit that does not follow: {refused}")))?;
+            .map_err(|refused| wrong(found.number, format!("the edit does not fit the previous state: {refused}")))?;
         (self.end, self.next_number) = (self.end + found.bytes.len(), self.next_number.wrapping_add(1));
         Ok(())
     }

@@ -77,7 +77,7 @@ impl RangeState {
         require(self.runs.iter().all(|run| !run.is_empty()), "a run has no tables", self.id)?;
         self.tables().try_for_each(|table| {
             let inside = self.lower <= table.min && upper.is_none_or(|upper| *table.max < *upper);
-            require(inside, "a table reaches beyond its range", table.identity)
+            require(inside, "a table has keys outside its range", table.identity)
         })
     }
 }
@@ -93,7 +93,7 @@ fn check_table(table: &TableDescriptor) -> Result<(), Refused> {
     let keys = is_key(&table.min) && is_key(&table.max) && table.min <= table.max;
     let place = !table.at.is_null() && table.at.tag() == 0 && table.bytes > 0;
     let counts = table.items > 0 && table.tombstones <= table.items;
-    require(keys && place && counts, "a table's description cannot be", table.identity)
+    require(keys && place && counts, "the description of a table is invalid", table.identity)
 }
 
 /// Identities and extents in use, which Rule 2 requires to be unique.
@@ -109,8 +109,8 @@ impl Owned {
         check_table(table)?;
         let from = table.at.raw();
         let to = from.saturating_add(table.bytes);
-        require(self.is_free(from, to), "a table's extent is another's too", table.identity)?;
-        require(self.identities.insert(table.identity), "a table is there already", table.identity)?;
+        require(self.is_free(from, to), "the extent of a table also belongs to another owner", table.identity)?;
+        require(self.identities.insert(table.identity), "the table already exists", table.identity)?;
         self.positions.insert(from, to);
         Ok(())
     }
@@ -125,8 +125,8 @@ impl Owned {
         let to = from.saturating_add(used.bytes);
         let place = !used.at.is_null() && used.at.tag() == 0 && (1..=OFFSET_MAX).contains(&used.bytes);
         let counts = used.written <= used.bytes && used.dead <= used.bytes;
-        require(place && counts, "a value segment's description cannot be", id)?;
-        require(self.is_free(from, to), "a value segment's extent is another's too", id)?;
+        require(place && counts, "the description of a value segment is invalid", id)?;
+        require(self.is_free(from, to), "the extent of a value segment also belongs to another owner", id)?;
         self.positions.insert(from, to);
         Ok(())
     }
@@ -190,16 +190,16 @@ impl ManifestState {
         let mut owned = Owned::default();
         ranges.iter().flat_map(RangeState::tables).try_for_each(|table| owned.add(table))?;
         let mut ids = BTreeSet::new();
-        require(ranges.first().is_some_and(|range| range.lower.is_empty()), "no range holds the least keys", 0)?;
+        require(ranges.first().is_some_and(|range| range.lower.is_empty()), "no range has the least keys", 0)?;
         for (index, range) in ranges.iter().enumerate() {
-            require(ids.insert(range.id), "a range is there twice", range.id)?;
-            require(range.lower.len() <= KEY_MAX, "a range's bound is no key", range.id)?;
+            require(ids.insert(range.id), "a range is listed twice", range.id)?;
+            require(range.lower.len() <= KEY_MAX, "the bound of a range is not a key", range.id)?;
             let upper = ranges.get(index + 1).map(|next| &*next.lower);
-            require(upper.is_none_or(|upper| *range.lower < *upper), "ranges are out of order", range.id)?;
+            require(upper.is_none_or(|upper| *range.lower < *upper), "the ranges are out of order", range.id)?;
             range.check(upper)?;
         }
         for (id, used) in &values {
-            require(*id < next_value, "a value segment's id was never given", *id)?;
+            require(*id < next_value, "the id of a value segment was never assigned", *id)?;
             owned.add_values(*id, used)?;
         }
         Ok(Self { flushed_generation, last_sequence, ranges, values, next_value, owned })
@@ -278,7 +278,7 @@ impl ManifestState {
 
     fn index_of(&self, id: u64) -> Result<usize, Refused> {
         let found = self.ranges.iter().position(|range| range.id == id);
-        found.ok_or(Refused { what: "there is no such range", id })
+        found.ok_or(Refused { what: "the range does not exist", id })
     }
 
     fn upper_of(&self, index: usize) -> Option<&[u8]> {
@@ -291,8 +291,8 @@ impl ManifestState {
         last_sequence: u64,
         added: &[(u64, Arc<TableDescriptor>)],
     ) -> Result<(), Refused> {
-        require(generation > self.flushed_generation, "this generation was flushed already", generation)?;
-        require(last_sequence >= self.last_sequence, "sequences went back", last_sequence)?;
+        require(generation > self.flushed_generation, "the generation was already flushed", generation)?;
+        require(last_sequence >= self.last_sequence, "the sequence numbers decrease", last_sequence)?;
         let mut fresh: BTreeMap<u64, RangeState> = BTreeMap::new();
         for (id, table) in added {
             let index = self.index_of(*id)?;
@@ -329,10 +329,10 @@ impl ManifestState {
         require(leaving.len() == removed.len() + moved.len(), "a table is named twice", range_id)?;
         let leaves = |table: &Arc<TableDescriptor>| leaving.contains(&table.identity);
         let gone: Vec<_> = range.tables().filter(|table| leaves(table)).cloned().collect();
-        require(gone.len() == leaving.len(), "a table that is named is not in the range", range_id)?;
+        require(gone.len() == leaving.len(), "a named table is not in the range", range_id)?;
         let moving: BTreeSet<u64> = moved.iter().copied().collect();
         let is_moving = |table: &&Arc<TableDescriptor>| moving.contains(&table.identity);
-        require(!range.stable.iter().any(|table| is_moving(&table)), "a table that moves is stable already", range_id)?;
+        require(!range.stable.iter().any(|table| is_moving(&table)), "a table to move is already stable", range_id)?;
         check_nothing_older_stays(range, &leaving)?;
 
         let mut changed = RangeState { id: range_id, lower: range.lower.clone(), runs: Vec::new(), stable: Run::new() };
@@ -354,8 +354,8 @@ impl ManifestState {
         let index = self.index_of(range_id)?;
         let range = &self.ranges[index];
         let inside = *range.lower < *at && self.upper_of(index).is_none_or(|upper| at < upper) && at.len() <= KEY_MAX;
-        require(inside, "a range is split at a key that is not inside it", range_id)?;
-        require(self.range(new_id).is_none(), "a range of this number is there already", new_id)?;
+        require(inside, "the split key is outside the range", range_id)?;
+        require(self.range(new_id).is_none(), "a range with this number already exists", new_id)?;
         let part = |run: &Run, high: bool| -> Run {
             run.iter().filter(|table| (*table.min >= *at) == high).cloned().collect()
         };
@@ -377,7 +377,7 @@ impl ManifestState {
     fn join(&mut self, range_id: u64, next_id: u64) -> Result<(), Refused> {
         let index = self.index_of(range_id)?;
         let next = self.ranges.get(index + 1).filter(|next| next.id == next_id);
-        require(next.is_some(), "a range is joined with one that is not right behind it", range_id)?;
+        require(next.is_some(), "the joined ranges are not adjacent", range_id)?;
         let next = self.ranges.remove(index + 1);
         let range = &mut self.ranges[index];
         range.runs.resize(range.runs.len().max(next.runs.len()), Run::new());
@@ -388,13 +388,16 @@ impl ManifestState {
 
     fn change_values(&mut self, begun: &[ValueExtent], ended: &[u64]) -> Result<(), Refused> {
         let gone: BTreeSet<u64> = ended.iter().copied().collect();
-        require(gone.len() == ended.len(), "a value segment ends twice", 0)?;
+        require(gone.len() == ended.len(), "the value segment already ended", 0)?;
         let missing = gone.iter().find(|id| !self.values.contains_key(id));
-        require(missing.is_none(), "there is no such value segment", missing.copied().unwrap_or(0))?;
+        require(missing.is_none(), "the value segment does not exist", missing.copied().unwrap_or(0))?;
         let mut next = self.next_value;
         for (count, fresh) in begun.iter().enumerate() {
-            let given =
-                require((next..u64::MAX).contains(&fresh.id), "a value segment's id was given before", fresh.id);
+            let given = require(
+                (next..u64::MAX).contains(&fresh.id),
+                "the id of the value segment was already assigned",
+                fresh.id,
+            );
             if let Err(refused) = given.and_then(|()| self.owned.add_values(fresh.id, &used_of(fresh))) {
                 begun[..count].iter().for_each(|fresh| self.owned.remove_values(fresh.at));
                 return Err(refused);
@@ -421,7 +424,7 @@ fn check_nothing_older_stays(range: &RangeState, leaving: &BTreeSet<u64>) -> Res
         for table in run.iter().filter(|table| leaves(table)) {
             let mut older = range.runs[age + 1..].iter().flatten();
             let hides = older.any(|older| !leaves(older) && older.overlaps(table));
-            require(!hides, "an older table would hide what becomes stable", table.identity)?;
+            require(!hides, "an older table would hide a table that becomes stable", table.identity)?;
         }
     }
     Ok(())

@@ -378,23 +378,23 @@ fn refused(edit: Edit, word: &str) {
 #[test]
 fn flushes_that_break_a_rule_are_refused() {
     let flush = |generation, last_sequence, added| Edit::Flush { generation, last_sequence, added, values: vec![] };
-    refused(flush(3, 99, vec![]), "flushed already");
-    refused(flush(4, 29, vec![]), "sequences went back");
-    refused(flush(4, 99, vec![(7, table(9, 1, 2))]), "no such range");
-    refused(flush(4, 99, vec![(0, table(1, 1, 2))]), "another's");
+    refused(flush(3, 99, vec![]), "already flushed");
+    refused(flush(4, 29, vec![]), "the sequence numbers decrease");
+    refused(flush(4, 99, vec![(7, table(9, 1, 2))]), "range does not exist");
+    refused(flush(4, 99, vec![(0, table(1, 1, 2))]), "another owner");
     refused(flush(4, 99, vec![(0, table(9, 1, 5)), (0, table(10, 5, 6))]), "overlap");
-    refused(flush(4, 99, vec![(0, table(9, 1, 5)), (0, table(9, 7, 8))]), "another's");
+    refused(flush(4, 99, vec![(0, table(9, 1, 5)), (0, table(9, 7, 8))]), "another owner");
     let odd = |change: &dyn Fn(&mut TableDescriptor)| {
         let mut odd = TableDescriptor::clone(&table(9, 1, 2));
         change(&mut odd);
         flush(4, 99, vec![(0, table(8, 0, 0)), (0, Arc::new(odd))])
     };
-    refused(odd(&|table| table.identity = 3), "there already");
-    refused(odd(&|table| table.at = NvPtr::NULL), "cannot be");
-    refused(odd(&|table| table.items = 0), "cannot be");
-    refused(odd(&|table| table.tombstones = table.items + 1), "cannot be");
-    refused(odd(&|table| table.max = vec![255; KEY_MAX + 1].into()), "cannot be");
-    refused(odd(&|table| table.at = super::tests::table(4, 0, 0).at), "another's");
+    refused(odd(&|table| table.identity = 3), "already exists");
+    refused(odd(&|table| table.at = NvPtr::NULL), "is invalid");
+    refused(odd(&|table| table.items = 0), "is invalid");
+    refused(odd(&|table| table.tombstones = table.items + 1), "is invalid");
+    refused(odd(&|table| table.max = vec![255; KEY_MAX + 1].into()), "is invalid");
+    refused(odd(&|table| table.at = super::tests::table(4, 0, 0).at), "another owner");
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn compactions_that_break_a_rule_are_refused() {
     refused(compact(&[77], vec![], &[]), "not in the range");
     refused(compact(&[2, 2], vec![], &[]), "named twice");
     refused(compact(&[2], vec![], &[2]), "named twice");
-    refused(compact(&[], vec![], &[1]), "stable already");
+    refused(compact(&[], vec![], &[1]), "already stable");
     refused(compact(&[], vec![], &[2]), "overlap");
     refused(compact(&[4], vec![], &[]), "older table would hide");
     refused(compact(&[2], vec![table(9, 120, 130)], &[]), "overlap");
@@ -426,9 +426,9 @@ fn compactions_that_break_a_rule_are_refused() {
 #[test]
 fn splits_keep_every_table_on_its_side_or_are_refused() {
     let split = |at: u64, new_id| Edit::SplitRange { range_id: 0, at: key(at), new_id };
-    refused(split(155, 1), "beyond its range");
-    refused(split(301, 0), "there already");
-    refused(Edit::SplitRange { range_id: 0, at: Key::default(), new_id: 1 }, "not inside");
+    refused(split(155, 1), "outside its range");
+    refused(split(301, 0), "already exists");
+    refused(Edit::SplitRange { range_id: 0, at: Key::default(), new_id: 1 }, "outside the range");
     let mut state = settled();
     state.apply(&split(301, 5)).expect("above all tables");
     state.apply(&split(50, 6)).expect("below all tables");
@@ -442,9 +442,9 @@ fn splits_keep_every_table_on_its_side_or_are_refused() {
 fn a_range_joins_only_the_next_one() {
     let split = |at: u64, new_id| Edit::SplitRange { range_id: 0, at: key(at), new_id };
     let join = |range_id, next_id| Edit::JoinRanges { range_id, next_id };
-    refused(join(0, 1), "not right behind");
-    refused(join(7, 0), "no such range");
-    refused(join(0, 0), "not right behind");
+    refused(join(0, 1), "not adjacent");
+    refused(join(7, 0), "range does not exist");
+    refused(join(0, 0), "not adjacent");
     let mut state = settled();
     state.apply(&split(301, 5)).expect("above all tables");
     state.apply(&split(50, 6)).expect("below all tables");
@@ -493,11 +493,11 @@ fn value_segments_are_counted_and_no_id_is_reused() {
         added: vec![],
         values: [1, 77].map(|id| ValueChange { id, dead, written, sealed }).to_vec(),
     };
-    refused(values(&[], &[1]), "no such value segment");
-    refused(values(&[extent(5), extent(5)], &[]), "was given before");
-    refused(values(&[extent(5), ValueExtent { id: 6, ..extent(5) }], &[]), "another's too");
-    refused(values(&[ValueExtent { at: NvPtr::NULL, ..extent(1) }], &[]), "cannot be");
-    refused(values(&[ValueExtent { bytes: u64::MAX, ..extent(1) }], &[]), "cannot be");
+    refused(values(&[], &[1]), "value segment does not exist");
+    refused(values(&[extent(5), extent(5)], &[]), "already assigned");
+    refused(values(&[extent(5), ValueExtent { id: 6, ..extent(5) }], &[]), "another owner");
+    refused(values(&[ValueExtent { at: NvPtr::NULL, ..extent(1) }], &[]), "is invalid");
+    refused(values(&[ValueExtent { bytes: u64::MAX, ..extent(1) }], &[]), "is invalid");
     let mut state = settled();
     state.apply(&values(&[extent(1)], &[])).expect("a new one");
     state.apply(&news(8, 100, 1000, false)).expect("news of it, and of none");

@@ -268,5 +268,5 @@ impl Memtable {
 
 #[cold]
 pub(super) fn sequence_out_of_range() -> Error {
-    Error::corrupt("log", "a number or a length is out of its segment's reach")
+    Error::corrupt("log", "a sequence number or length exceeds the limit of its log segment")
 }

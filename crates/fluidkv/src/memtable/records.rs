@@ -22,7 +22,7 @@ impl<'a> Records<'a> {
         let place = NvPtr::from_raw(at);
         let pool = self.0;
         Entry::read(|len| pool.bytes(place, len))
-            .ok_or_else(|| Error::corrupt(format!("log entry at {place:?}"), "its lengths cannot be"))
+            .ok_or_else(|| Error::corrupt(format!("log entry at {place:?}"), "the lengths of the entry are invalid"))
     }
 }
 
@@ -45,8 +45,8 @@ impl KeyResolver for Records<'_> {
 
 #[cold]
 pub(crate) fn damaged(at: u64) -> Error {
-    let what = "its checksum fails: restore the store from a copy, or open it with salvage and export what is left \
-                (`Builder::salvage(true)`, `Db::for_each`)";
+    let what = "the checksum differs: restore the store from a backup, or open it with salvage and export the \
+                readable pairs (`Builder::salvage(true)`, `Db::for_each`)";
     Error::corrupt(format!("log entry at {:?}", NvPtr::from_raw(at)), what)
 }
 

@@ -30,7 +30,8 @@ pub(super) const FLUSH_AND_COMPACT_TIMEOUT: Duration = Duration::from_secs(600);
 /// that collections left. Others write meanwhile.
 const FLUSH_AND_COMPACT_ROUNDS_MAX: usize = 4;
 /// Why a settle did not end, and the advice for the caller.
-const HOLD_WRITERS_ADVICE: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
+const HOLD_WRITERS_ADVICE: &str = "writers are faster than flushes and compactions: pause the writers or raise the \
+                                   option `workers`, and repeat the call";
 
 impl Inner {
     /// Frees space: flushes and compacts everything. For a write that lacked space; the caller
@@ -120,7 +121,11 @@ impl Inner {
     pub(super) fn flush_and_compact_within(&self, limit: Duration) -> Result<()> {
         let outcome = match self.run_all_due(Due::All, limit) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Unfinished { doing: "a settle", after: limit, instead: HOLD_WRITERS_ADVICE }),
+            Ok(false) => Err(Error::Unfinished {
+                doing: "flushing and compacting the store",
+                after: limit,
+                instead: HOLD_WRITERS_ADVICE,
+            }),
             Err(full @ Error::Full { .. }) => Err(full),
             Err(other) => return Err(other),
         };

@@ -394,7 +394,7 @@ fn an_unfinished_settle_says_so_and_gives_advice() {
     let settled = store.running.inner.flush_and_compact_within(Duration::ZERO);
     assert!(matches!(settled, Err(Error::Unfinished { .. })), "{settled:?}");
     let text = settled.expect_err("unfinished").to_string();
-    assert!(text.contains("hold them back") && text.contains("settle again"), "{text}");
+    assert!(text.contains("pause the writers") && text.contains("repeat the call"), "{text}");
     assert!(store.stats().engine_counters["log_bytes"] > 0, "it is not done");
     assert_settles(&store, &told);
     assert_all(&store, 0..800, 1);

@@ -38,11 +38,11 @@ pub(super) fn check(pool: &Pool, clean: bool, read: &Reach) -> Result<Option<Err
         Some(mark) if read.end >= mark.end && read.next_number >= mark.next_number => Ok(None),
         Some(mark) => {
             let (found, there) = (read.next_number, mark.next_number);
-            Err(damaged(&format!("it ends before record {found}, and ended before {there} when that was durable")))
+            Err(damaged(&format!("the manifest ends before record {found}, and its durable mark is at record {there}")))
         }
         None => Ok(clean.then(|| {
-            let what = "the mark of how far the manifest reached when the store was closed is not whole, or another's, so a damaged end would not be seen. \
-                        Compare what was written last with its source";
+            let what = "the mark of the manifest's end is damaged or belongs to another manifest, so a damaged end \
+                        may be undetected: compare the newest writes with their source";
             Error::corrupt("root area", what)
         })),
     }
@@ -58,9 +58,8 @@ pub(super) fn check_generations(flushed: u64, segments: &[Segment]) -> Result<()
         let generation = segment.header.generation;
         if generation > before + 1 {
             let missing = before + 1;
-            let what = format!(
-                "there are logs of generation {generation}, and neither logs nor a flush of generation {missing}"
-            );
+            let what =
+                format!("generation {generation} has logs, and generation {missing} has neither logs nor a flush");
             return Err(damaged(&what));
         }
         before = generation;
@@ -76,7 +75,8 @@ pub(super) fn check_log_counts(expected: &BTreeMap<u64, u64>, flushed: u64, foun
     for (generation, expected) in expected.iter().filter(|(generation, _)| **generation > flushed) {
         let found = found.get(generation).copied().unwrap_or(0);
         if found < *expected {
-            let what = format!("{expected} segments of generation {generation} had a record, and {found} are found");
+            let what =
+                format!("generation {generation} had {expected} log segments with records, and {found} were found");
             return Err(Error::corrupt("log", what));
         }
     }

@@ -76,10 +76,11 @@ pub(super) fn salvage_state(pool: &Pool, why: &Error) -> Result<Salvaged> {
     let state = ManifestState::from_parts(flushed, kept.last_sequence, ranges, (values, next));
     let (place, what) = text_of(why);
     let state = state.map_err(|refused| Error::corrupt(place.clone(), format!("{what}; salvage: {refused}")))?;
-    let begins = if whole { "" } else { "none of its records could be read, " };
+    let begins = if whole { "" } else { "no record was readable, " };
     let what = format!(
-        "{what}: {begins}{} damaged records, {} others that do not follow without them, and {} tables with {} items were left out; {found} tables \
-         that it does not name were taken in. What was replaced or deleted may be back",
+        "{what}: {begins}{} damaged records, {} records that depend on them, and {} tables with {} items were left \
+         out; {found} tables that the manifest does not name were added. Replaced or deleted pairs may be visible \
+         again",
         kept.damaged, kept.refused, left.tables, left.items
     );
     let corrupt = kept.damaged + kept.refused + left.tables;

@@ -126,7 +126,7 @@ pub(super) fn check_budget(pool: &Pool, options: &FluidOptions) -> Result<()> {
     if least == options.dram_budget {
         return Ok(());
     }
-    let why = format!("a store of this capacity, with these workers and tables, needs {least} at least");
+    let why = format!("a store of this capacity, with these workers and tables, needs at least {least}");
     Err(Error::InvalidOption { name: "dram-budget".into(), value: options.dram_budget.to_string(), why })
 }
 
@@ -164,7 +164,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
     } else {
         match Publisher::continued(&pool, &reserve, (state, found.manifest), handles, Arc::clone(&hold), seed) {
             Err(Error::Full { .. }) if how.salvage => {
-                (reading(&format!("it is full, and a part of its manifest is damaged: {EXPORT}")), true)
+                (reading(&format!("the store is full, and a part of the manifest is damaged: {EXPORT}")), true)
             }
             made => (made?, false),
         }

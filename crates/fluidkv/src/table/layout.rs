@@ -168,30 +168,30 @@ impl TableMeta {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn read(bytes: &[u8], identity: u64) -> Result<Self> {
-        let refuse = |what: &str| Err(Error::corrupt(format!("table {identity:#x}, its header"), what));
-        let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return refuse("it is cut off") };
+        let refuse = |what: &str| Err(Error::corrupt(format!("table {identity:#x}, header"), what));
+        let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return refuse("the bytes are truncated") };
         if header[..8] != MAGIC {
-            return refuse("there is no table here");
+            return refuse("the bytes do not begin with the magic of a table");
         }
         let version = u32_at(header, 8);
         if version > TABLE_FORMAT {
             return Err(Error::NewerFormat { part: "fluidkv table".into(), found: version, known: TABLE_FORMAT });
         }
         if u32_at(header, CRC_AT) != header_crc(identity, header) {
-            return refuse("its checksum fails");
+            return refuse("the checksum differs");
         }
         if (1..PLAIN_FORMAT).contains(&version) {
             return Err(Error::OlderFormat { part: "fluidkv table".into(), found: version, oldest: PLAIN_FORMAT });
         }
         let meta = Self::decode(header, version);
         if version == 0 || meta.identity != identity {
-            return refuse("it is of another table");
+            return refuse("the header belongs to another table");
         }
         if !meta.is_sound() || meta.is_compressed() != (version > PLAIN_FORMAT) {
-            return refuse("its numbers cannot be");
+            return refuse("the numbers are invalid");
         }
         if bytes.len() < meta.len as usize {
-            return refuse("the table is longer than its bytes");
+            return refuse("the table is longer than its extent");
         }
         Ok(meta)
     }
@@ -231,7 +231,7 @@ impl TableMeta {
     pub fn table<'m, 'b>(&'m self, bytes: &'b [u8]) -> Result<Table<'m, 'b>> {
         match bytes.get(..self.len as usize) {
             Some(bytes) => Ok(Table::new(self, bytes)),
-            None => Err(self.corrupt("its end", self.len as usize, "the bytes end before")),
+            None => Err(self.corrupt("end", self.len as usize, "the table is truncated")),
         }
     }
 
@@ -283,8 +283,8 @@ impl TableMeta {
         let from = range.start;
         match bytes.get(range) {
             Some(bytes_of) if part_crc(self.identity, part, bytes_of) == u32_at(bytes, at) => Ok(()),
-            Some(_) => Err(self.corrupt(name, from, "its checksum fails")),
-            None => Err(self.corrupt(name, from, "it is cut off")),
+            Some(_) => Err(self.corrupt(name, from, "the checksum differs")),
+            None => Err(self.corrupt(name, from, "the bytes are truncated")),
         }
     }
 

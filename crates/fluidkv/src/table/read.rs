@@ -79,7 +79,7 @@ impl<'m, 'b> Table<'m, 'b> {
         let range = self.meta.part(KEYS_PART_ID);
         let keys = self.bytes.get(range.clone());
         keys.and_then(|keys| keys.split_at_checked(self.meta.least_len as usize))
-            .ok_or_else(|| self.meta.corrupt("its keys", range.start, "they are cut off"))
+            .ok_or_else(|| self.meta.corrupt("keys", range.start, "the keys are truncated"))
     }
 
     /// Returns the item of `key`, if the table has it; `hash` is [`super::hash`] of the key, and
@@ -306,7 +306,7 @@ impl<'m, 'b> Table<'m, 'b> {
             self.meta.corrupt_block(
                 block.number as usize,
                 block.start as usize,
-                "the index leads here, and not to the block of the key",
+                "the index names this block instead of the block of the key",
             )
         };
         if at == 0 && block.number > 0 && view.item(0).is_none_or(|first| *key < *first.key) {
@@ -368,7 +368,7 @@ impl<'m, 'b> Table<'m, 'b> {
         let to = if is_last { meta.data_len } else { u32_at(self.bytes, at + step) };
         let plain = if meta.is_compressed() { u32_at(self.bytes, at + 8) } else { 0 };
         if plain != 0 && (plain <= to.saturating_sub(from) || plain as usize > PLAIN_MAX) {
-            return Err(meta.corrupt_block(number, at, "it cannot be as long as the index says"));
+            return Err(meta.corrupt_block(number, at, "the length in the index is invalid"));
         }
         self.block_at(number, (from.into(), to.into()), shape, plain)
     }
@@ -379,7 +379,7 @@ impl<'m, 'b> Table<'m, 'b> {
         let meta = self.meta;
         if number >= meta.blocks as usize || from >= to || to > u64::from(meta.data_len) {
             let at = meta.descriptions_at() + meta.described() * number;
-            return Err(meta.corrupt_block(number, at, "the index puts it nowhere"));
+            return Err(meta.corrupt_block(number, at, "the position in the index is invalid"));
         }
         // Both are at most the end of the blocks, which is a u32.
         let (start, end) = (meta.data_at + from as u32, meta.data_at + to as u32);
@@ -402,7 +402,7 @@ impl<'m, 'b> Table<'m, 'b> {
     /// Decompresses a compressed block.
     pub(super) fn unpack(&self, block: &Block, reads: Reads, plain: &mut Vec<u8>) -> Result<()> {
         unpack(self.stored(block, reads)?, block.plain as usize, plain)
-            .map_err(|_| self.meta.corrupt_block(block.number as usize, block.start as usize, "it does not decompress"))
+            .map_err(|_| self.meta.corrupt_block(block.number as usize, block.start as usize, "decompression failed"))
     }
 
     /// Returns the view of an uncompressed block, with its checksum verified if requested.
@@ -427,11 +427,11 @@ impl<'m, 'b> Table<'m, 'b> {
         if block_crc(self.meta.identity, &summed) == crc {
             return Ok(());
         }
-        Err(self.meta.corrupt_block(block.number as usize, block.start as usize, "its checksum fails"))
+        Err(self.meta.corrupt_block(block.number as usize, block.start as usize, "the checksum differs"))
     }
 
     #[cold]
     pub(super) fn broken(&self, block: &Block) -> lodestore_contract::Error {
-        self.meta.corrupt_block(block.number as usize, block.start as usize, "its items are not whole")
+        self.meta.corrupt_block(block.number as usize, block.start as usize, "the items are incomplete or damaged")
     }
 }

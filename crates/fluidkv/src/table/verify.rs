@@ -52,7 +52,7 @@ pub fn verify(bytes: &[u8], identity: u64, each: &mut dyn FnMut(Finding)) -> Ver
     };
     check.tops();
     if !check.table.has_whole_filter() {
-        check.find("its filter", meta.filter_at as usize, "the check of a line fails");
+        check.find("filter", meta.filter_at as usize, "the check of a line differs");
     }
     for number in 0..meta.blocks as usize {
         match check.block(number, &mut plain, &mut verified) {
@@ -99,7 +99,7 @@ impl Check<'_, '_, '_> {
         let wrong =
             (0..tops.len() / 8).find(|top| head_in(tops, *top) != head_in(self.heads(), top * HEADS_PER_TOP_COUNT));
         if let Some(top) = wrong {
-            self.find(&format!("top {top}"), at + 8 * top, "it is not the head that it stands for");
+            self.find(&format!("top {top}"), at + 8 * top, "the top differs from the head in the index");
         }
     }
 
@@ -120,10 +120,10 @@ impl Check<'_, '_, '_> {
             let item = found.item;
             let name = || format!("block {number}, item {at}");
             if !found.is_whole(item_seed(meta.identity, block.shape)) {
-                self.find(&name(), start, "its check fails");
+                self.find(&name(), start, "the check of the item differs");
             }
             if self.last.as_slice() >= item.key {
-                self.find(&name(), start, "its key is not above the one before");
+                self.find(&name(), start, "the key is not above the previous key");
             }
             if verified.items == 0 {
                 self.first.extend_from_slice(item.key);
@@ -132,11 +132,11 @@ impl Check<'_, '_, '_> {
             self.last.extend_from_slice(item.key);
             let head = head_of(item.key, meta.prefix as usize);
             if at == 0 && head_in(self.heads(), number) != head {
-                self.find(&name(), start, "its key has another head than the index says");
+                self.find(&name(), start, "the head of the key differs from the index");
             }
             let hash = hash(item.key);
             if !table.may_have(hash, Reads::Trusted) {
-                self.find(&name(), start, "the filter does not have its key");
+                self.find(&name(), start, "the filter lacks the key");
             }
             let located = table.locate(item.key);
             let finds = located.is_ok_and(|located| {
@@ -145,7 +145,7 @@ impl Check<'_, '_, '_> {
                 located.is_some_and(|located| get(located) == Ok(Some(found)))
             });
             if !finds {
-                self.find(&name(), start, "a get does not find it");
+                self.find(&name(), start, "a get does not find the key");
             }
             let [items, tombstones, pointers, expiring] = &mut self.counts;
             *items += 1;
@@ -163,14 +163,14 @@ impl Check<'_, '_, '_> {
         }
         let meta = self.table.meta;
         if self.counts != [meta.items, meta.tombstones, meta.pointers, meta.expiring] {
-            self.find("its header", 28, "its items are counted wrong");
+            self.find("header", 28, "the number of items is wrong");
         }
         let plain = if meta.is_compressed() { self.plain.min(u32::MAX.into()) } else { 0 };
         if plain != u64::from(meta.plain_len) {
-            self.find("its header", 124, "its plain bytes are counted wrong");
+            self.find("header", 124, "the number of uncompressed bytes is wrong");
         }
         if self.table.keys().ok() != Some((self.first.as_slice(), self.last.as_slice())) {
-            self.find("its keys", meta.keys_at as usize, "they are not the least and the greatest one");
+            self.find("keys", meta.keys_at as usize, "the keys are not the least and the greatest key of the table");
         }
     }
 }

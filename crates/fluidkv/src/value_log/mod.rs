@@ -160,17 +160,17 @@ impl ValueLog {
             let segments = self.segments.load();
             let index = segments.binary_search_by_key(&pointer.id, |segment| segment.id);
             let segment = index.map(|index| &segments[index]);
-            let segment = segment.map_err(|_| wrong("a pointer names it, and there is no such segment"))?;
+            let segment = segment.map_err(|_| wrong("a pointer names this segment, which does not exist"))?;
             (segment.at, segment.bytes)
         };
         let from = pointer.value_offset(key.len());
         if from + u64::from(pointer.len) > bytes {
-            return Err(wrong("a pointer leads beyond its segment"));
+            return Err(wrong("a pointer names bytes after the end of its segment"));
         }
         let value = self.pool.bytes(at.add(from), pointer.len as usize);
-        let value = value.ok_or_else(|| wrong("the manifest puts its segment nowhere"))?;
+        let value = value.ok_or_else(|| wrong("the segment's position in the manifest is outside the pool"))?;
         if reads != Reads::Trusted && crc32c(&[value]) != pointer.crc {
-            return Err(wrong("the value's checksum fails: restore its key from a copy, or delete it"));
+            return Err(wrong("the checksum of the value differs: restore the key from a backup, or delete the key"));
         }
         Ok(value)
     }
@@ -228,7 +228,7 @@ impl ValueLog {
         };
         let segments = self.segments.load();
         let kept = segments.iter().find(keeps)?;
-        Some(Error::corrupt(name_of(kept.id), "it is damaged, and kept with what is garbage in it"))
+        Some(Error::corrupt(name_of(kept.id), "the segment is damaged, so its garbage is not collected"))
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {

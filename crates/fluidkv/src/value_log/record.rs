@@ -108,13 +108,13 @@ pub(crate) fn find_segment(bytes: &[u8]) -> Option<(u32, u64)> {
 /// [`Error::NewerFormat`]; [`Error::Corrupt`].
 pub(crate) fn check_segment(bytes: &[u8], id: u32, capacity: u64) -> Result<()> {
     let wrong = |what| Err(Error::corrupt(name_of(id), what));
-    let Some(copy) = whole_copy(bytes) else { return wrong("its header is not whole") };
+    let Some(copy) = whole_copy(bytes) else { return wrong("the header is damaged") };
     let found = u32_at(copy, 8);
     if found > VALUE_LOG_VERSION {
         return Err(Error::NewerFormat { part: "fluidkv value log".into(), found, known: VALUE_LOG_VERSION });
     }
     let right = found == VALUE_LOG_VERSION && u32_at(copy, 12) == id && u64_at(copy, 16) == capacity;
-    if right { Ok(()) } else { wrong("its header is another segment's") }
+    if right { Ok(()) } else { wrong("the header belongs to another segment") }
 }
 
 /// Returns the name of a segment, for errors.

@@ -45,7 +45,7 @@ pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Res
 }
 
 fn number(id: u64) -> Result<u32> {
-    u32::try_from(id).map_err(|_| Error::corrupt("manifest", "a value segment has a number that none can have"))
+    u32::try_from(id).map_err(|_| Error::corrupt("manifest", "the number of a value segment is invalid"))
 }
 
 /// Returns the end of the records of a segment that may be longer than the manifest knows.
@@ -69,7 +69,7 @@ pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], pointer_ends: &
         if pointer_ends.get(&segment.id).is_some_and(|end| *end > segment.written()) {
             segment.damaged.store(true, Ordering::Release);
             let place = format!("{}, byte {}", name_of(segment.id), segment.written());
-            damage.push(Error::corrupt(place, "records that logs point to cannot be found"));
+            damage.push(Error::corrupt(place, "records that logs name are missing"));
         }
     }
     damage

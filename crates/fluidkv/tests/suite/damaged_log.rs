@@ -89,7 +89,7 @@ fn writes_that_wait_for_a_damaged_memtable_get_the_cause_and_advice() {
         assert!(written < 100_000, "memtables wait for their flush");
     };
     let text = refused.to_string();
-    assert!(matches!(refused, Error::Corrupt { .. }) && text.contains("no more is written"), "{text}");
+    assert!(matches!(refused, Error::Corrupt { .. }) && text.contains("writes are refused"), "{text}");
     assert!(text.contains("restore the store") && text.contains("salvage"), "{text}");
     assert!(matches!(store.delete(&0u64.to_le_bytes()), Err(Error::Corrupt { .. })), "deletes wait as well");
     assert!(

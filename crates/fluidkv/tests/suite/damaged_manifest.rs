@@ -117,7 +117,7 @@ fn a_closed_store_whose_manifest_ends_too_early_is_refused_and_salvage_says_so()
         assert!(store.stats().recovery.corrupt > 0, "cut at {cut}");
         // The rest of the store is readable.
         assert!((1..=KEYS).contains(&count(&store)), "cut at {cut}");
-        assert!(told.len() == 1 && told[0].contains("when that was durable"), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("its durable mark"), "{told:?}");
     }
 }
 

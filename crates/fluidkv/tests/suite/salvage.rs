@@ -78,12 +78,18 @@ fn salvaged(scratch: &Scratch, bytes: &[u8], what: &str) -> FluidKv {
     let refused = FluidKv::open(&scratch.store(), &options(false)).err();
     let Some(refused @ Error::Corrupt { .. }) = refused else { panic!("{what}: {refused:?}") };
     let text = refused.to_string();
-    assert!(text.contains("salvage") && text.contains("from a copy"), "{what}: {text}");
-    assert!(text.matches("run `Db::verify`").count() == 1 && !text.contains("close it"), "{what}, nested: {text}");
+    assert!(text.contains("salvage") && text.contains("from a backup"), "{what}: {text}");
+    assert!(
+        text.matches("run `Db::verify`").count() == 1 && !text.contains("close the store"),
+        "{what}, nested: {text}"
+    );
     let store = FluidKv::open(&scratch.store(), &options(true)).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(store.stats().recovery.corrupt > 0, "{what}: it is told");
     let written = store.put(b"new", b"value");
-    assert!(matches!(&written, Err(Error::Poisoned { cause }) if cause.contains("export it")), "{what}: {written:?}");
+    assert!(
+        matches!(&written, Err(Error::Poisoned { cause }) if cause.contains("export the store")),
+        "{what}: {written:?}"
+    );
     store
 }
 

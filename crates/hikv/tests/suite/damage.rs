@@ -116,7 +116,10 @@ fn an_index_missing_from_the_extent_table_is_readable_and_refuses_writes() {
             }
             let store = HiKv::open(&path, &options).expect("open");
             match store.put(b"key", b"other") {
-                Err(error @ Error::Poisoned { .. }) => assert!(error.to_string().contains("import it into a new one")),
+                Err(error @ Error::Poisoned { .. }) => assert!(error.to_string().contains(
+                    "import the export into a \
+                     new store"
+                )),
                 other => panic!("{other:?}"),
             }
             assert_eq!(store.get(b"key").expect("get"), Some(b"value".to_vec()));

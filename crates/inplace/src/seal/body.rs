@@ -34,7 +34,7 @@ pub(super) fn append_item(pool: &Pool, extent: SealedExtent, body: &mut Vec<u8>)
     for offset in (0..bytes).step_by(BLOCK_BYTES as usize) {
         let block = at.add(offset);
         let Some(found) = pool.bytes(block, (bytes - offset).min(BLOCK_BYTES) as usize) else {
-            return Err(Error::corrupt(format!("extent {at:?} of the index"), "it is not inside the pool"));
+            return Err(Error::corrupt(format!("extent {at:?} of the index"), "the extent is outside the pool"));
         };
         body.extend_from_slice(&sum(pool, block, found).to_le_bytes());
     }
@@ -67,18 +67,17 @@ pub(super) fn store_body(pool: &Pool, body: &[u8], kind: ExtentKind) -> Result<N
 pub(super) fn read_body(pool: &Pool) -> Result<Vec<u8>> {
     let place = "the seal of the last clean stop";
     let at = pool.root().add(HEAD_AT);
-    let Some(head) = pool.bytes(at, HEAD_BYTES) else { return Err(damaged_index(place, "no root area")) };
+    let Some(head) = pool.bytes(at, HEAD_BYTES) else { return Err(damaged_index(place, "the root area is missing")) };
     let (first, len) = (NvPtr::from_raw(u64_at(head, 16)), u64_at(head, 24));
     let mut body = Vec::new();
     let mut next = first;
     while (body.len() as u64) < len {
-        let extent =
-            read_extent(pool, next).ok_or_else(|| damaged_index(place, "an extent of the seal is not valid"))?;
+        let extent = read_extent(pool, next).ok_or_else(|| damaged_index(place, "an extent of the seal is invalid"))?;
         next = extent.next;
         body.extend_from_slice(extent.bytes);
     }
     if body.len() as u64 != len || u64::from(sum(pool, first, &body)) != u64_at(head, 32) {
-        return Err(damaged_index(place, "its checksum differs"));
+        return Err(damaged_index(place, "the checksum of the seal differs"));
     }
     Ok(body)
 }
@@ -128,12 +127,12 @@ pub(super) fn check_job(seal: &Seal, pool: &Pool, job: &Job, body: &[u8]) -> Res
         let offset = (job.first + index) * BLOCK_BYTES;
         let block = at.add(offset);
         let Some(found) = pool.bytes(block, (bytes - offset).min(BLOCK_BYTES) as usize) else {
-            return Err(damaged_index(&name(), "it is not inside the pool"));
+            return Err(damaged_index(&name(), "the extent is outside the pool"));
         };
         if sum(pool, block, found) != u32_at(body, job.sums_at + index as usize * 4) {
             return Err(damaged_index(
                 &name(),
-                &format!("the block at offset {offset} is not as the last clean stop left it"),
+                &format!("the block at offset {offset} changed since the last clean stop"),
             ));
         }
     }

@@ -79,9 +79,13 @@ impl BackupFile {
                 return Err(Error::missing(dir));
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Err(refusal(dir, "it has no file BACKUP, so it is no whole backup: give the directory of one"));
+                return Err(refusal(
+                    dir,
+                    "the directory has no file BACKUP, so it is not a complete backup: use the directory of a \
+                     complete backup",
+                ));
             }
-            Err(error) => return Err(Error::io("looking at", path, error)),
+            Err(error) => return Err(Error::io("reading the attributes of", path, error)),
         }
         let bytes = fs::read(&path).map_err(|error| Error::io("reading", &path, error))?;
         let text = String::from_utf8(bytes).map_err(|_| damaged_file(dir))?;
@@ -129,7 +133,7 @@ fn parse_sum(text: &str) -> Option<Sum> {
 }
 
 fn damaged_file(dir: &Path) -> Error {
-    refusal(dir, "its file BACKUP is damaged: use another backup, or open the directory as a store and verify it")
+    refusal(dir, "the file BACKUP is damaged: use another backup, or open the directory as a store and verify it")
 }
 
 #[cfg(test)]

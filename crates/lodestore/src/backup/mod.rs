@@ -85,7 +85,7 @@ pub fn backup(
         options = options.durability(durability);
     }
     verify_copy(&content, &options, &account, progress)?.ok_or_else(|| {
-        refusal(dir, "it differs from the store when it is read back: check its medium, and try again")
+        refusal(dir, "the copy differs from the store: check the medium of the backup, and try again")
     })?;
     let info = BackupInfo {
         engine: store.engine().into(),
@@ -113,8 +113,8 @@ fn check_source(store: &dyn Store) -> Result<()> {
         0 => Ok(()),
         found => {
             let what = format!(
-                "its recovery found {found} damaged places, so pairs may be missing, and no backup was made: see verify; \
-                 export what is there, and import it into a new store"
+                "the recovery found {found} damaged places, so pairs may be missing, and no backup was made: verify \
+                 the store, export the readable pairs, and import the export into a new store"
             );
             Err(Error::corrupt("the store", what))
         }
@@ -141,7 +141,7 @@ pub fn restore(
     let (backup, target) = (backup.as_ref(), target.as_ref());
     let file = BackupFile::load(backup)?;
     if is_below(target, backup) {
-        return Err(refusal(backup, "the target is in the directory of the backup: choose another one"));
+        return Err(refusal(backup, "the target is in the directory of the backup: choose another target"));
     }
     // Held until the end, so that no process opens the backup and writes to it while its files are
     // copied.
@@ -150,11 +150,13 @@ pub fn restore(
     let content = staging.content();
     progress(BackupProgress { phase: BackupPhase::Copying, pairs: 0, total: file.info.pairs });
     copy_directory(backup, &content, true)?;
-    verify_copy(&content, &OpenOptions::new().engine(&file.info.engine), &file.account, progress)?.ok_or_else(|| {
-        let what = "its pairs are not those of its file BACKUP: it was changed since it was made, or it is damaged. \
-                    Use another backup, or copy the directory and open the copy as a store";
-        refusal(backup, what)
-    })?;
+    verify_copy(&content, &OpenOptions::new().engine(&file.info.engine), &file.account, progress)?.ok_or_else(
+        || {
+            let what = "the pairs differ from the file BACKUP, so the backup was changed or is damaged: use another \
+                        backup, or copy the directory and open the copy as a store";
+            refusal(backup, what)
+        },
+    )?;
     staging.finish()?;
     Ok(file.info)
 }

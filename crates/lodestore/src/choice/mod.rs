@@ -61,7 +61,7 @@ impl Choice {
         }
         let engine = engines::by_name(&options.engine)?.name;
         let Some(durability) = options.durability else { return Self::for_new(path, Some(engine), None) };
-        let reason = options.reason.clone().unwrap_or_else(|| "engine and durability were asked for".into());
+        let reason = options.reason.clone().unwrap_or_else(|| "engine and durability were requested".into());
         Ok(Self { engine, durability, reason })
     }
 
@@ -85,14 +85,14 @@ impl Choice {
         });
         let medium = match report.medium {
             MediumKind::Dax => "persistent memory",
-            MediumKind::Shm => "memory that outlives the process, not the machine",
+            MediumKind::Shm => "memory that survives the process, but not the machine",
             MediumKind::File | MediumKind::Sim if gives(Durability::Power) => "an ordinary file",
-            MediumKind::File | MediumKind::Sim => "a file whose syncs are no promise",
+            MediumKind::File | MediumKind::Sim => "a file whose syncs may not reach a device",
         };
         let given = match (asked_engine, asked) {
-            (Some(_), Some(_)) => "engine and durability were asked for; ",
-            (Some(_), None) => "the engine was asked for; ",
-            (None, Some(_)) => "the durability was asked for; ",
+            (Some(_), Some(_)) => "engine and durability were requested; ",
+            (Some(_), None) => "the engine was requested; ",
+            (None, Some(_)) => "the durability was requested; ",
             (None, None) => "",
         };
         let instead = match asked_engine {

@@ -194,7 +194,7 @@ impl Store for KeyspaceStore {
         Err(Error::Unsupported {
             engine: self.engine(),
             what: "a copy of one keyspace".into(),
-            instead: "the backup of the handle `Db`, which has all keyspaces",
+            instead: "use the backup of the handle `Db`, which has all keyspaces",
         })
     }
 

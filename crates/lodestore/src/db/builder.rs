@@ -254,8 +254,8 @@ impl Builder {
             let own = created_with.get(name).unwrap_or(spec.default);
             if !is_same_value(own, value) {
                 let why = format!(
-                    "the store was created with {own}, and the option is fixed then: leave it out, or create a new \
-                     store with it"
+                    "the store was created with {own}, and the option is fixed at creation: leave it out, or create \
+                     a new store with this value"
                 );
                 return Err(Error::InvalidOption { name: name.into(), value: value.into(), why });
             }

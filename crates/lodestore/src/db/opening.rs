@@ -69,6 +69,6 @@ pub(super) fn choice_of(store: &dyn Store, recorded: Option<String>) -> Choice {
     Choice {
         engine: store.engine(),
         durability: store.stats().durability,
-        reason: recorded.unwrap_or_else(|| "the store was created so".into()),
+        reason: recorded.unwrap_or_else(|| "chosen when the store was created".into()),
     }
 }

@@ -78,7 +78,10 @@ pub struct ParseCursorError;
 
 impl fmt::Display for ParseCursorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no cursor: pass the text of a cursor unchanged ({TEXT_PREFIX} and hexadecimal digits)")
+        write!(
+            f,
+            "the text is not a cursor: pass the text of a cursor unchanged ({TEXT_PREFIX} and hexadecimal digits)"
+        )
     }
 }
 

@@ -73,7 +73,7 @@ impl Transaction {
             return Err(Error::Unsupported {
                 engine: shared.store.engine(),
                 what: "transactions".into(),
-                instead: "compare_and_swap and update_with, which change one key",
+                instead: "use compare_and_swap and update_with, which change one key",
             });
         }
         let (reads, writes) = (BTreeMap::new(), BTreeMap::new());

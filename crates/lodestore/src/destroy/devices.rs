@@ -60,7 +60,7 @@ pub(super) fn destroy_matrix(root: &Path, removes_devices_elsewhere: bool) -> Re
     let opening = Pool::inspect(&host_dir)?.opening;
     let host = Removal::begin(&host_dir, &[])?;
     if Pool::inspect(&host_dir)?.opening != opening {
-        return Err(Error::Locked { path: root.into(), holder: "which had it open a moment ago".into() });
+        return Err(Error::Locked { path: root.into(), holder: "it opened the store a moment ago".into() });
     }
     let devices: Vec<PathBuf> = status.devices.iter().map(|device| root.join(&device.path)).collect();
     check_root(root, &devices)?;

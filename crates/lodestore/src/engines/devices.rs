@@ -67,7 +67,7 @@ impl Stores {
             return Err(Error::InvalidOption {
                 name: ENGINE_OPTION.into(),
                 value: name,
-                why: "a device is no matrix: give another engine".into(),
+                why: "a device cannot be a matrix: use another engine".into(),
             });
         }
         let (mut own, mut device) = (Options::new(), Options::new());

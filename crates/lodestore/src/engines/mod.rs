@@ -51,7 +51,7 @@ static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     #[cfg(feature = "hikv")]
     EngineInfo {
         name: lodestore_hikv::ENGINE,
-        about: "hash index on the medium, ordered tree in DRAM: fastest single-key work and ordered scans",
+        about: "hash index on the medium, ordered tree in DRAM: fastest single-key operations, and ordered scans",
         options: LazyLock::new(|| [HiKvOptions::specs(), pool::SPECS].concat()),
         read: |pool, set| HiKvOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(HiKv::create(path, &HiKvOptions::from_options(pool, set)?)?)),
@@ -60,7 +60,7 @@ static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     #[cfg(feature = "nvht")]
     EngineInfo {
         name: lodestore_nvht::ENGINE,
-        about: "one hash table wholly on the medium: point access with next to no DRAM, instant open, no order",
+        about: "one hash table on the medium: single keys with almost no DRAM, instant open, no order",
         options: LazyLock::new(|| [NvhtOptions::specs(), pool::SPECS].concat()),
         read: |pool, set| NvhtOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(Nvht::create(path, &NvhtOptions::from_options(pool, set)?)?)),
@@ -69,7 +69,7 @@ static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     #[cfg(feature = "fluidkv")]
     EngineInfo {
         name: lodestore_fluidkv::ENGINE,
-        about: "thread logs, sorted runs, one large sorted store: data larger than DRAM, many writes, ordered scans and snapshots",
+        about: "LSM tree with a log per thread: data larger than DRAM, many writes, ordered scans and snapshots",
         options: LazyLock::new(|| [FluidOptions::specs(), pool::SPECS].concat()),
         read: |pool, set| FluidOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(FluidKv::create(path, &FluidOptions::from_options(pool, set)?)?)),
@@ -78,7 +78,8 @@ static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     #[cfg(feature = "hashkv")]
     EngineInfo {
         name: lodestore_hashkv::ENGINE,
-        about: "keys in an LSM, large values in hash-grouped segments of a file: many updates of values of 256 bytes and more",
+        about: "LSM tree for keys, hash groups of segments for large values: many updates of values of 256 bytes or \
+                more",
         options: LazyLock::new(|| [&HashKvOptions::specs()[..], pool::SPECS].concat()),
         read: |pool, set| HashKvOptions::from_options(pool, set)?.check(),
         create: |path, pool, set| Ok(Arc::new(HashKv::create(path, &HashKvOptions::from_options(pool, set)?)?)),
@@ -87,7 +88,7 @@ static ENGINES: [EngineInfo; built::ENGINE_COUNT] = [
     #[cfg(feature = "mkvs")]
     EngineInfo {
         name: lodestore_mkvs::ENGINE,
-        about: "a matrix of devices: groups share the keys, the devices of a group hold the same pairs and compete to answer",
+        about: "groups of devices: each key belongs to one group, whose devices store the same pairs",
         options: LazyLock::new(|| [MkvsOptions::specs(), devices::SPECS, pool::SPECS].concat()),
         read: devices::check,
         create: devices::create,
@@ -206,7 +207,7 @@ pub(crate) fn by_name(name: &str) -> Result<&'static EngineInfo> {
         Error::InvalidOption {
             name: "engine".into(),
             value: name.into(),
-            why: format!("this build has {}", known.join(", ")),
+            why: format!("the engines of this build are {}", known.join(", ")),
         }
     })
 }
@@ -255,13 +256,13 @@ mod tests {
             ("hikv", "partitions=3", "power of two"),
             ("hikv", "persist-ns=x", "nanoseconds"),
             ("nvht", "load-factor=frob", "load-factor"),
-            ("nvht", "wal=on", "no such option of engine nvht"),
+            ("nvht", "wal=on", "engine nvht has no such option"),
             ("fluidkv", "memtable-bytes=1", "memtable-bytes"),
             ("hashkv", "mode=frob", "mode=frob"),
             ("hashkv", "value-segment=3", "value-segment"),
             ("mkvs", "groups=frob", "groups=frob"),
-            ("mkvs", "device-engine=frob", "this build has"),
-            ("mkvs", "device.region=1M", "no such option of engine hikv"),
+            ("mkvs", "device-engine=frob", "engines of this build are"),
+            ("mkvs", "device.region=1M", "engine hikv has no such option"),
             ("mkvs", "device.wal=frob", "wal=frob"),
         ];
         for (engine, text, says) in cases.into_iter().filter(|(engine, ..)| built::is_built(engine)) {

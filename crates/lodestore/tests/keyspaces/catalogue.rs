@@ -29,7 +29,7 @@ fn a_damaged_header_is_an_error_of_all_names_and_not_an_empty_catalogue() {
         filled(&setup.open(path));
         let header = with_raw(path, |store| store.get(HEADER).expect("get").expect("a header"));
         let damages: [(Option<&[u8]>, &str); 3] = [
-            (Some(b"\x01odd"), "its header cannot be read"),
+            (Some(b"\x01odd"), "the header is unreadable"),
             (Some(b""), "cannot be read"),
             (None, "header is missing"),
         ];
@@ -64,8 +64,8 @@ fn a_damaged_slot_hides_no_other_name_and_its_own_name_is_not_created_again() {
         let same_id = [&[1, 1, 3, 0, 0, 0], &whole[6..]].concat();
         let damages: [(Option<&[u8]>, &str); 5] = [
             (None, "slot 0 is missing"),
-            (Some(b"\x01\x07"), "slot 0 cannot be read"),
-            (Some(&never_given), "never given"),
+            (Some(b"\x01\x07"), "slot 0 is unreadable"),
+            (Some(&never_given), "never assigned"),
             (Some(&repeated), "slots 0 and 1"),
             (Some(&same_id), "slots 0 and 1"),
         ];

@@ -56,7 +56,7 @@ fn typed_options_shape_a_new_store_of_each_engine() {
 fn a_typed_option_out_of_bounds_is_refused_before_a_store_exists() {
     let (_dir, path) = scratch_path();
     let refused = refused_option(small(&path).engine(HikvSettings::new().queues(65)).open());
-    assert_eq!(refused, ("queues".into(), "65".into(), "it takes a number from 1 to 64".into()));
+    assert_eq!(refused, ("queues".into(), "65".into(), "the value must be a number from 1 to 64".into()));
     let refused = refused_option(small(&path).pool(&PoolSettings::new().region_bytes(5000)).open());
     assert_eq!((refused.0.as_str(), refused.1.as_str()), ("region", "5000"));
     assert!(!path.exists());
@@ -107,7 +107,7 @@ fn the_choice_is_kept_with_the_store_with_its_reason() {
     let recorded = Choice::recorded(&path).expect("a record");
     assert_eq!(recorded, options.choice(&path).expect("a choice"));
     assert_eq!(recorded.engine, "nvht");
-    assert!(recorded.reason.starts_with("the engine was asked for; the medium is "), "{recorded}");
+    assert!(recorded.reason.starts_with("the engine was requested; the medium is "), "{recorded}");
 }
 
 #[test]

@@ -18,8 +18,8 @@ use crate::crc32c;
 use crate::region_layout::RegionLayout;
 
 /// Advice for damage that the open cannot repair.
-const RESTORE_OR_SALVAGE: &str = "restore the store from a copy, or open it with salvage and export what is left \
-                                  (`Builder::salvage(true)`, `Db::for_each`)";
+const RESTORE_OR_SALVAGE: &str = "restore the store from a backup, or open it with salvage and export the readable \
+                                  pairs (`Builder::salvage(true)`, `Db::for_each`)";
 
 /// The content of one region's table.
 #[derive(Debug, Default)]
@@ -165,13 +165,16 @@ impl Allocator {
             |entry: &&Entry| entry.is_one_copy_bad() || seal.is_some() && entry.pair.raw[0] != entry.pair.raw[1];
         let count = entries.iter().filter(damaged).count();
         if let Some(first) = entries.iter().find(damaged) {
-            let what = format!("{count} damaged words in one copy of the extent table, repaired from the other");
+            let what = format!(
+                "one copy of the extent table has {count} damaged words, which were repaired from the other copy"
+            );
             read.repaired = finding(first.chunk, what);
         }
         if let Some((start, len)) = read.quarantine.first() {
             let words = read.quarantine.len();
             let what = format!(
-                "both copies of a word of the extent table are damaged: {len} chunks are set aside ({words} such runs)"
+                "both copies of a word of the extent table are damaged: {len} chunks are quarantined ({words} such \
+                 runs)"
             );
             read.lost = finding(*start, what);
         } else if let Some(seal) = seal.filter(|_| sealed_copy.is_none()) {
@@ -181,7 +184,7 @@ impl Allocator {
                 .map(|entry| (entry.chunk, entry.resolved.raw))
                 .collect();
             if dropped > 0 || seal_of(&merged) != seal {
-                read.lost = finding(0, "the extent table is not the one of the last clean stop".into());
+                read.lost = finding(0, "the extent table differs from that of the last clean stop".into());
             }
         }
     }

@@ -110,8 +110,8 @@ impl Allocator {
             let region_name = || format!("region {index}");
             let layout = u16::try_from(index).ok().and_then(|index| medium.layout(index));
             let layout = layout.filter(|_| index < self.regions.len());
-            let layout =
-                layout.ok_or_else(|| Error::corrupt(region_name(), "more regions than the capacity allows"))?;
+            let layout = layout
+                .ok_or_else(|| Error::corrupt(region_name(), "the store has more regions than its capacity allows"))?;
             let seal = seals.map(|seals| seals.get(index).copied().unwrap_or(0));
             let read = self.read_table(medium, &layout, seal);
             if let Some(refusal) = read.refusal().filter(|_| !medium.tolerates_damage()) {
@@ -153,7 +153,7 @@ impl Allocator {
             let taken =
                 read.extents.iter().map(|(chunk, word)| (*chunk, word.chunks)).chain(read.quarantine.iter().copied());
             let region_name = || format!("region {}", layout.index);
-            let tree = self.tree(&layout, taken).ok_or_else(|| Error::corrupt(region_name(), "overlapping extents"))?;
+            let tree = self.tree(&layout, taken).ok_or_else(|| Error::corrupt(region_name(), "extents overlap"))?;
             self.add_region(&mut space, layout, tree, read.quarantine);
             space.regions[usize::from(layout.index)].read_wear(medium);
             for (chunk, raw) in &read.rewrites {
@@ -212,30 +212,32 @@ impl Allocator {
     /// See [`Allocator::mark`](Self::mark).
     pub(crate) fn mark_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, len: usize) -> Result<()> {
         let wrong = |what: &str| Err(Error::corrupt(position_name(at), what));
-        let Some(region) = self.region(at.region()) else { return wrong("a record in a region that does not exist") };
+        let Some(region) = self.region(at.region()) else { return wrong("the region of the record does not exist") };
         let Some((_, slab, offset)) = region.locate(at).filter(|(_, slab, _)| self.classes.get(slab.class()).is_some())
         else {
             return self.mark_large(medium, at, len);
         };
-        let Some(class) = self.classes.get(slab.class()) else { return wrong("no slab") };
+        let Some(class) = self.classes.get(slab.class()) else {
+            return wrong("the place of the record is not in a slab");
+        };
         let slot = offset / class.size;
         if offset % class.size != 0 || slot >= class.slots {
-            return wrong("a record where no slot begins");
+            return wrong("the record does not begin at a slot");
         }
         if len as u64 > u64::from(class.size) {
-            return wrong("a record longer than its slot");
+            return wrong("the record is longer than its slot");
         }
         if !slab.has_flag(OLD_FLAG) {
             // Allocated since the open: in use already.
-            return if slab.is_used(class, slot) { Ok(()) } else { wrong("a record in a free slot") };
+            return if slab.is_used(class, slot) { Ok(()) } else { wrong("the slot of the record is free") };
         }
-        if slab.mark(class, slot, region.slab_bytes()) { Ok(()) } else { wrong("two records share this place") }
+        if slab.mark(class, slot, region.slab_bytes()) { Ok(()) } else { wrong("two records have the same place") }
     }
 
     fn mark_large<G: MediumAccess>(&self, medium: &G, at: NvPtr, len: usize) -> Result<()> {
         let bytes = self.mark_extent_on(medium, at, ExtentKind::LARGE)?;
         let fits = bytes == u64::MAX || len as u64 <= bytes;
-        if fits { Ok(()) } else { Err(Error::corrupt(position_name(at), "a record longer than its extent")) }
+        if fits { Ok(()) } else { Err(Error::corrupt(position_name(at), "the record is longer than its extent")) }
     }
 
     /// See [`Allocator::mark_extent`](Self::mark_extent); returns `u64::MAX` if a damaged word
@@ -243,7 +245,7 @@ impl Allocator {
     pub(crate) fn mark_extent_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, kind: ExtentKind) -> Result<u64> {
         let wrong = |what: &str| Err(Error::corrupt(position_name(at), what));
         let region = self.region(at.region());
-        let Some(region) = region else { return wrong("an extent in a region that does not exist") };
+        let Some(region) = region else { return wrong("the region of the extent does not exist") };
         if let Some(chunk) = region.layout.chunk_of(at.offset()) {
             let position = ChunkPosition { region: region.layout.index, chunk };
             if lock(&self.space).is_quarantined(position) {
@@ -254,7 +256,7 @@ impl Allocator {
         let mut recovery = lock(&self.recovery);
         let word = match read_word(medium, &region.layout, position.chunk) {
             Found::Extent(word) if word.kind == kind => word,
-            Found::Extent(_) => return wrong("an extent of another kind"),
+            Found::Extent(_) => return wrong("the extent has another kind"),
             Found::Free | Found::Bad => return wrong("no extent begins here"),
         };
         // An extent allocated since the open is in no set: it is in use already.
@@ -263,7 +265,7 @@ impl Allocator {
             && old.has(position.chunk)
             && !seen.add(position.chunk)
         {
-            return wrong("two owners share this extent");
+            return wrong("two owners have the same extent");
         }
         Ok(u64::from(word.chunks) * u64::from(region.layout.chunk_bytes))
     }

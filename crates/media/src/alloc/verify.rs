@@ -24,14 +24,17 @@ impl Allocator {
         }
         let counted = self.extent_bytes.load(Ordering::Relaxed);
         if !self.is_recovering() && counted != extent_bytes {
-            report.find("allocator", format!("{counted} bytes of extents counted, {extent_bytes} in the tables"));
+            report.find(
+                "allocator",
+                format!("the allocator counts {counted} bytes of extents, and the tables have {extent_bytes}"),
+            );
         }
         for (index, shard) in shards.iter().enumerate() {
             self.verify_shard(index, shard, report);
         }
         let misfrees = self.misfrees.load(Ordering::Relaxed);
         if misfrees > 0 {
-            report.find("allocator", format!("{misfrees} frees of what was free already"));
+            report.find("allocator", format!("{misfrees} frees were of space that was already free"));
         }
     }
 
@@ -45,7 +48,7 @@ impl Allocator {
     ) -> u64 {
         let name = |chunk: u32| format!("region {} chunk {chunk}", region.layout.index);
         if !ranges.tree.is_consistent() {
-            report.find(name(0), "the buddy tree contradicts itself");
+            report.find(name(0), "the buddy tree is inconsistent");
         }
         let read = self.read_table(medium, &region.layout, None);
         // If the copies differ, the medium changed under the open store, and the next open repairs
@@ -64,7 +67,7 @@ impl Allocator {
                 if found != word.class {
                     report.find(
                         name(*chunk),
-                        format!("the table has a slab of class {}, memory class {found}", word.class),
+                        format!("the table has a slab of class {}, and memory has class {found}", word.class),
                     );
                 }
             } else {
@@ -77,14 +80,17 @@ impl Allocator {
         }
         for (used, chunk) in in_use.iter().zip(0u32..) {
             if *used == ranges.tree.is_free(chunk) {
-                let what =
-                    if *used { "in an extent, and free in the tree" } else { "in no extent, and not free in the tree" };
+                let what = if *used {
+                    "the chunk is in an extent, and free in the buddy tree"
+                } else {
+                    "the chunk is in no extent, and not free in the buddy tree"
+                };
                 report.find(name(chunk), what);
             }
         }
         let known = region.slabs().filter(|(_, slab)| slab.class() != NO_CLASS_ID).count();
         if known != slabs {
-            report.find(name(0), format!("{slabs} slabs in the table, {known} in memory"));
+            report.find(name(0), format!("the table has {slabs} slabs, and memory has {known}"));
         }
         for (chunk, slab) in region.slabs() {
             let Some(class) = self.classes.get(slab.class()).filter(|_| !slab.has_flag(OLD_FLAG)) else { continue };
@@ -92,11 +98,11 @@ impl Allocator {
             if free + taken != class.slots {
                 report.find(
                     name(chunk),
-                    format!("a slab of {} slots counts {free} free and has {taken} taken", class.slots),
+                    format!("a slab of {} slots counts {free} free slots and {taken} used slots", class.slots),
                 );
             }
             if free > 0 && !slab.has_flag(HELD_FLAG) && !slab.has_flag(LISTED_FLAG) {
-                report.find(name(chunk), "a slab with free slots that nobody can find");
+                report.find(name(chunk), "a slab with free slots is in no list");
             }
         }
         extent_bytes
@@ -111,14 +117,14 @@ impl Allocator {
             };
             let name = || format!("shard {index} class {number}");
             if slabs.current.is_some_and(|position| !is_own_with(&position, HELD_FLAG)) {
-                report.find(name(), "the current slab is not the shard's own");
+                report.find(name(), "the current slab of the shard has another owner");
             }
             let mut kept: Vec<ChunkPosition> =
                 slabs.partial.iter().copied().filter(|position| is_own_with(position, KEPT_FLAG)).collect();
             kept.sort_unstable();
             kept.dedup();
             if kept.len() != slabs.kept as usize {
-                report.find(name(), format!("{} empty slabs kept, {} counted", kept.len(), slabs.kept));
+                report.find(name(), format!("{} empty slabs are kept, and {} are counted", kept.len(), slabs.kept));
             }
         }
     }

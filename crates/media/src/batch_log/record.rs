@@ -94,8 +94,9 @@ pub(super) fn read(pool: &Pool, at: NvPtr, available: u64) -> Result<Option<Arme
         return Ok(None);
     };
     let stores = decode(pool, &bytes[HEADER_BYTES..], u32_at(bytes, 20) as usize);
-    let stores = stores
-        .ok_or_else(|| Error::corrupt(format!("batch record {at:?}"), "it names a place where no store can be"))?;
+    let stores = stores.ok_or_else(|| {
+        Error::corrupt(format!("batch record {at:?}"), "the record names a place outside of the pool")
+    })?;
     Ok(Some(ArmedRecord { stamp, at, bytes: len, stores }))
 }
 

@@ -65,7 +65,7 @@ impl DiskFile {
     ) -> Result<(Self, u64)> {
         let path = dir.path_of(VALUES_FILE);
         let file = open_or_create(dir, &path, options)?;
-        let found = file.metadata().map_err(|refused| Error::io("looking at", &path, refused))?;
+        let found = file.metadata().map_err(|refused| Error::io("reading the attributes of", &path, refused))?;
         if !found.is_file() {
             return Err(foreign(&path));
         }
@@ -283,11 +283,14 @@ fn unnamed_file() -> rustix::io::Result<File> {
 }
 
 fn foreign(path: &Path) -> Error {
-    Error::Foreign { path: path.into(), what: "it is a link, or no ordinary file".into() }
+    Error::Foreign { path: path.into(), what: "it is a link, or not a regular file".into() }
 }
 
 fn no_direct(path: &Path) -> Error {
-    let why = format!("the file system of {} has no direct I/O: leave it off, or use ext4 or xfs", path.display());
+    let why = format!(
+        "the file system of {} does not support direct I/O: set direct=off, or use ext4 or xfs",
+        path.display()
+    );
     Error::InvalidOption { name: "direct".into(), value: "on".into(), why }
 }
 

@@ -392,7 +392,7 @@ impl BlockFile {
             "{len} bytes at {at:#x} are no whole blocks"
         );
         self.check_writes()?;
-        self.check_range("given back", at, len)?;
+        self.check_range("freed", at, len)?;
         if len == 0 {
             return Ok(());
         }
@@ -471,7 +471,7 @@ impl BlockFile {
         if self.options.read_only {
             return Err(Error::Unsupported {
                 engine: "media",
-                what: "write to a values file that was opened for reading only".into(),
+                what: "writing to a values file that was opened read-only".into(),
                 instead: "open the store for writing",
             });
         }
@@ -487,7 +487,7 @@ impl BlockFile {
 
     #[cold]
     fn beyond_end_error(&self, doing: &str, at: u64, len: u64) -> Error {
-        let what = format!("{len} bytes were to be {doing} there, and the file is {} long", self.len());
+        let what = format!("{len} bytes were to be {doing} at this offset, and the file has {} bytes", self.len());
         Error::corrupt(format!("{VALUES_FILE} at {at:#x}"), what)
     }
 

@@ -19,7 +19,7 @@ fn policy(spec: &SimSpec, opts: &PoolOptions) -> Result<Persist> {
 
 fn heap(len: u64, image: Option<&[u8]>, place: &str) -> Result<Arc<Mapping>> {
     let mapping = Mapping::of_heap(len, image);
-    mapping.map(Arc::new).ok_or_else(|| Error::corrupt(place, format!("{len} bytes cannot be a region")))
+    mapping.map(Arc::new).ok_or_else(|| Error::corrupt(place, format!("a region cannot have {len} bytes")))
 }
 
 impl Pool {
@@ -118,7 +118,7 @@ impl Pool {
                 return Err(Error::corrupt(
                     place,
                     format!(
-                        "{len} bytes long, but {} were made: restore all files from one copy",
+                        "the file has {len} bytes, and it was created with {}: restore all files from one copy",
                         header.region0_bytes
                     ),
                 ));

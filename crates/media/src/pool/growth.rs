@@ -204,8 +204,10 @@ impl Pool {
         if self.persists()
             && let Err(refused) = dir.sync()
         {
-            self.memory
-                .poison(PoisonReason::Sync, &format!("fsync of the directory after making region {index}: {refused}"));
+            self.memory.poison(
+                PoisonReason::Sync,
+                &format!("fsync of the directory after the creation of region {index}: {refused}"),
+            );
             crate::files::remove_named_region(dir, index);
             return Err(refused);
         }

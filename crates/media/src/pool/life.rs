@@ -128,9 +128,8 @@ impl Pool {
             return Err(Error::DurabilityRefused {
                 asked: Durability::Power,
                 medium: self.medium.to_string(),
-                instead:
-                    "what is written there survives the process without a sync, and never power; use a file or DAX"
-                        .into(),
+                instead: "its writes survive the process without a sync, and never a power failure; use a file or DAX"
+                    .into(),
             });
         }
         self.sync_files()

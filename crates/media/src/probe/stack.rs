@@ -78,11 +78,15 @@ pub(super) fn upper_layer(mount: &Mount) -> Result<PathBuf, String> {
         return Err(format!("its mount is of type {}, not overlay", mount.file_system));
     }
     if mount.options.iter().any(|option| matches!(option.as_str(), "volatile" | "fsync=volatile")) {
-        return Err("it is mounted volatile, so syncs do nothing".into());
+        return Err("it is mounted volatile, so its syncs do nothing".into());
     }
     let named = mount.options.iter().find_map(|option| option.strip_prefix("upperdir="));
     let upper = PathBuf::from(unescape(named.ok_or("it has no upper layer")?));
-    if upper.is_absolute() { Ok(upper) } else { Err(format!("its upper layer {} has no full path", upper.display())) }
+    if upper.is_absolute() {
+        Ok(upper)
+    } else {
+        Err(format!("the path of its upper layer {} is not absolute", upper.display()))
+    }
 }
 
 /// Returns the path of the mount's file in the upper layer; `None` if the mount does not hold it.
@@ -97,12 +101,12 @@ fn open_upper(file: &File) -> Result<File, String> {
     let read = |path: &str| std::fs::read_to_string(path).map_err(|refused| format!("{path}: {refused}"));
     let info = read(&format!("/proc/self/fdinfo/{fd}"))?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-    let id = id.ok_or("the system does not say which mount it is on")?;
-    let mount = find_mount(&read("/proc/self/mountinfo")?, id).ok_or("its mount is not in mountinfo")?;
+    let id = id.ok_or("the system does not report its mount")?;
+    let mount = find_mount(&read("/proc/self/mountinfo")?, id).ok_or("its mount is not listed in mountinfo")?;
     let upper = upper_layer(&mount)?;
     let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).map_err(|refused| refused.to_string())?;
     let path = path_in_upper(&mount, &upper, &path).ok_or("its path is outside its mount")?;
-    let unreachable = || format!("its upper layer {} cannot be reached from here", upper.display());
+    let unreachable = || format!("its upper layer {} is not reachable from this process", upper.display());
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let found = rustix::fs::open(&path, flags, Mode::empty()).map(File::from).map_err(|_| unreachable())?;
     // Another directory may have that path in this mount namespace. The overlay shows the inode
@@ -122,7 +126,7 @@ fn open_upper(file: &File) -> Result<File, String> {
 pub(super) fn describe_overlay(file: &File, depth: u32) -> rustix::io::Result<Medium> {
     let unsynced = |name: String, why: String| Medium { kind: MediumKind::File, name, unsynced: Some(why) };
     if depth == OVERLAY_DEPTH_MAX {
-        return Ok(unsynced("overlayfs".into(), "too many overlays lie on each other".into()));
+        return Ok(unsynced("overlayfs".into(), "too many overlays are stacked".into()));
     }
     let upper = match open_upper(file) {
         Ok(upper) => upper,
@@ -175,7 +179,7 @@ not a line of this form
         assert_eq!(upper_layer(&mount(612)), Ok("/var/lib/docker/overlay2/c0ffee/diff".into()));
         assert_eq!(upper_layer(&mount(701)), Ok("/up,per dir".into()));
         for (id, says) in
-            [(66, "volatile"), (700, "volatile"), (702, "no upper layer"), (703, "no full path"), (27, "ext4")]
+            [(66, "volatile"), (700, "volatile"), (702, "no upper layer"), (703, "is not absolute"), (27, "ext4")]
         {
             let why = upper_layer(&mount(id)).expect_err("refused");
             assert!(why.contains(says), "{id}: {why}");

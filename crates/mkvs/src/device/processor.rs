@@ -32,7 +32,7 @@ impl Drop for Executing<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             // The contents of the store are unknown.
-            self.device.fail("its processor panicked");
+            self.device.fail("the thread of the device panicked");
         }
         self.device.uncount(&self.command);
         if !self.is_done {

@@ -89,7 +89,10 @@ impl Device {
     pub(crate) fn failure(&self) -> Option<String> {
         let failure = lock(&self.failure);
         let is_being_replaced = self.is_being_replaced.load(Ordering::Acquire);
-        failure.as_ref().map(|failure| failure.why.clone()).or(is_being_replaced.then(|| "it is being replaced".into()))
+        failure
+            .as_ref()
+            .map(|failure| failure.why.clone())
+            .or(is_being_replaced.then(|| "the device is being replaced".into()))
     }
 
     /// Returns once why the device failed: whether it is only late, and the failure in words.

@@ -85,7 +85,7 @@ fn swapped_pool_files_are_refused_even_with_the_right_labels() {
                 let store = opened.expect("the others are there");
                 assert_holds(&store);
                 let lost = store.status().devices.into_iter().filter_map(|device| device.why);
-                assert_eq!(lost.filter(|why| why.contains("another device of this one")).count(), 2);
+                assert_eq!(lost.filter(|why| why.contains("another matrix or device")).count(), 2);
             }
         }
     }
@@ -104,7 +104,7 @@ fn swapped_stores_without_their_logs_count_as_lost_devices() {
     let status = store.status();
     let lost: Vec<_> = status.devices.iter().filter_map(|device| device.why.as_deref()).collect();
     assert_eq!(lost.len(), 2, "{status:?}");
-    assert!(lost.iter().all(|why| why.contains("another device of this one")), "{lost:?}");
+    assert!(lost.iter().all(|why| why.contains("another matrix or device")), "{lost:?}");
 }
 
 #[test]

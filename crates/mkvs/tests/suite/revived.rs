@@ -163,7 +163,7 @@ fn verify_reports_an_in_doubt_write() {
     assert!(matches!(refused, Err(Error::TooFewDevices { may_stand: true, .. })), "{refused:?}");
     assert!(store.get(b"k").is_err(), "it is not known whether the write stands");
     let found = || store.verify(&mut |_| ()).expect("verify").findings;
-    assert!(found().iter().any(|finding| finding.what.contains("1 writes may stand or not")), "{:?}", found());
+    assert!(found().iter().any(|finding| finding.what.contains("1 writes are in doubt")), "{:?}", found());
     switches.logs[0].clear();
     store.settle().expect("what threads would do");
     store.settle().expect("the device is active again");

@@ -71,7 +71,7 @@ fn assert_marked(matrix: &Matrix) {
             assert!(place.contains("group 0"), "{place}");
             let path = matrix.path();
             let advice = [format!("Db::builder(\"{}\").salvage(true)", path.display()), "`Matrix::replace`".into()];
-            assert!(what.contains("an earlier salvage gave up what it could not read"), "{what}");
+            assert!(what.contains("an earlier salvage gave up unreadable data"), "{what}");
             assert!(advice.iter().all(|advice| what.contains(advice)), "{what}");
         }
         other => panic!("a strict open of a marked matrix: {other:?}"),
@@ -188,7 +188,7 @@ fn a_salvage_of_damaged_stores_marks_the_matrix_and_a_salvage_after_a_restart_do
             assert!(matrix.open().is_err());
             let store = salvage(&mut matrix);
             assert_holds(&store);
-            let doubts = findings(&store).into_iter().filter(|what| what.contains("only a salvage opens")).count();
+            let doubts = findings(&store).into_iter().filter(|what| what.contains("only a salvage can open")).count();
             assert_eq!(doubts, if is_marked { 2 } else { 0 });
             store.close().expect("close");
             drop(store);
@@ -265,7 +265,7 @@ fn a_salvage_after_a_restart_waits_for_the_damage_that_a_recovery_finds() {
     refuse_strictly(&mut matrix, &[0, 1], Part::Device, |path| Error::MachineRestarted { path });
     switches.stores[0].find_at_end(1);
     let store = salvage(&mut matrix);
-    let doubts = findings(&store).into_iter().filter(|what| what.contains("only a salvage opens its pairs")).count();
+    let doubts = findings(&store).into_iter().filter(|what| what.contains("only a salvage can open the pairs")).count();
     assert_eq!(doubts, 1);
     drop(store);
     matrix.places.refuse_strict = None;
@@ -288,7 +288,7 @@ fn a_salvage_of_a_damaged_description_marks_the_matrix_and_a_salvage_after_a_res
         let store = salvage(&mut matrix);
         assert_holds(&store);
         let found = findings(&store);
-        let is_reported = found.iter().any(|what| what.contains("only a salvage opens its description"));
+        let is_reported = found.iter().any(|what| what.contains("only a salvage can open the description"));
         assert_eq!(is_reported, is_damaged, "{found:?}");
         drop(store);
         matrix.places.refuse_strict = None;

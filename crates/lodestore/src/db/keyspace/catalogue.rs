@@ -100,7 +100,7 @@ impl Catalogue {
         match header {
             Some(header) => catalogue.load_slots(header.slots)?,
             None if catalogue.store.contains(&slot_key(0))? => {
-                return Err(Error::corrupt(LOCATION, "its header is missing"));
+                return Err(Error::corrupt(LOCATION, "the header is missing"));
             }
             None => {}
         }
@@ -145,7 +145,7 @@ impl Catalogue {
             SlotRecord::Dead { id, .. } => (id, None),
         };
         if !(NAMED_ID_MIN..self.next_id).contains(&id) {
-            return Err(Error::corrupt(LOCATION, format!("slot {number} has id {id}, which was never given")));
+            return Err(Error::corrupt(LOCATION, format!("slot {number} has id {id}, which was never assigned")));
         }
         let same_name = name.as_ref().and_then(|name| self.by_name.get(name));
         if let Some(first) = ids.insert(id, index).or(same_name.copied()) {

@@ -58,7 +58,7 @@ impl Header {
     /// # Errors
     /// [`Error::NewerFormat`]; [`Error::Corrupt`].
     pub(in crate::db) fn decode(value: &[u8]) -> Result<Self> {
-        let damaged = || Error::corrupt(LOCATION, "its header cannot be read");
+        let damaged = || Error::corrupt(LOCATION, "the header is unreadable");
         let rest = check_version(value).ok_or_else(damaged)??;
         let (next_id, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
         let slots = rest.try_into().map_err(|_| damaged())?;
@@ -82,7 +82,7 @@ impl SlotRecord {
     /// # Errors
     /// [`Error::NewerFormat`]; [`Error::Corrupt`].
     pub(in crate::db) fn decode(number: u32, value: &[u8]) -> Result<Self> {
-        let damaged = || Error::corrupt(LOCATION, format!("slot {number} cannot be read"));
+        let damaged = || Error::corrupt(LOCATION, format!("slot {number} is unreadable"));
         let rest = check_version(value).ok_or_else(damaged)??;
         let (&state, rest) = rest.split_first().ok_or_else(damaged)?;
         let (id, name) = rest.split_first_chunk().ok_or_else(damaged)?;

@@ -74,7 +74,7 @@ impl Transaction {
             return Err(Error::Unsupported {
                 engine: self.shared.store.engine(),
                 what: "range reads in transactions".into(),
-                instead: "reads of single keys, or the engines fluidkv and hashkv, which have them",
+                instead: "read single keys, or use engine fluidkv or hashkv",
             });
         }
         if let Some(named) = &keyspace.named {

@@ -58,8 +58,8 @@ fn wrong_marks_are_refused() {
     let (heap, records, long, extent) = store();
     let alloc = heap.open(false);
     alloc.mark_on(&heap, records[0], 296).expect("it is there");
-    corrupt(alloc.mark_on(&heap, records[0], 296), "two records share");
-    corrupt(alloc.mark_on(&heap, records[1].add(16), 296), "no slot begins");
+    corrupt(alloc.mark_on(&heap, records[0], 296), "two records have the same place");
+    corrupt(alloc.mark_on(&heap, records[1].add(16), 296), "does not begin at a slot");
     corrupt(alloc.mark_on(&heap, records[1], 305), "longer than its slot");
     corrupt(alloc.mark_on(&heap, long.add(16), 10_000), "no extent begins");
     corrupt(alloc.mark_on(&heap, long.add(4096), 100), "no extent begins");
