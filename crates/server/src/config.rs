@@ -281,21 +281,23 @@ impl std::fmt::Display for ConfigError {
             Self::OpenToOthers(address) => {
                 write!(
                     f,
-                    "{address} is reachable from other machines: set a password (option password, or a user line for \
+                    "other machines can reach {address}: set a password (option password, or a user line for \
                      default), or listen on 127.0.0.1"
                 )
             }
-            Self::Users(text) => write!(f, "the users are refused: {text}"),
+            Self::Users(text) => write!(f, "the users are invalid: {text}"),
             Self::MetricsOpenToOthers(address) => write!(
                 f,
-                "metrics on {address} are reachable from other machines without a password: set metrics-remote to yes, \
-                 or choose an address of 127.0.0.1"
+                "other machines can reach the metrics on {address} without a password: set metrics-remote to yes, or \
+                 use an address of 127.0.0.1"
             ),
             Self::Tls(text) => write!(f, "TLS: {text}"),
             Self::NotifyEvents(letters) => {
                 write!(f, "notify-keyspace-events has an unknown letter in '{letters}': use letters of KEA$lszhxetdgmn")
             }
-            Self::NoListener => f.write_str("there is nothing to listen on: name an address (listen) or a path (unix)"),
+            Self::NoListener => {
+                f.write_str("the server has no address to listen on: set an address (listen) or a path (unix)")
+            }
             Self::OutOfRange { option, min, max } => write!(f, "{option} must be from {min} to {max}"),
         }
     }

@@ -34,7 +34,7 @@ pub(crate) const WRONG_TYPE: CommandError = text("WRONGTYPE Operation against a 
 pub(crate) const NO_SUCH_KEY: CommandError = text("ERR no such key");
 pub(crate) const STRING_TOO_LONG: CommandError = text("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 pub(crate) const REPLY_TOO_LONG: CommandError =
-    text("ERR the reply exceeds reply-max-len: ask for less at once, or raise the option");
+    text("ERR the reply exceeds reply-max-len: request less data at once, or raise the option");
 pub(crate) const DATABASE_OUT_OF_RANGE: CommandError = text("ERR DB index is out of range");
 /// The error of a command whose client was killed meanwhile. No client receives it.
 pub(crate) const CLIENT_KILLED: CommandError = text("ERR the client was killed");

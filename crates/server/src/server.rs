@@ -54,7 +54,11 @@ impl fmt::Display for StartError {
             Self::Listen { at, source } => {
                 write!(f, "cannot listen on {at}: {source}; {}", listen_advice(at, source.kind()))
             }
-            Self::System(source) => write!(f, "the system refused a thread or an event queue: {source}"),
+            Self::System(source) => write!(
+                f,
+                "the system refused a thread or an event queue: {source}; raise the limits of threads and open files \
+                 (ulimit -u, ulimit -n)"
+            ),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -172,7 +176,7 @@ struct StopGuard(Stopper);
 impl Drop for StopGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("a thread of the server panicked: the server stops");
+            tracing::error!("a thread of the server panicked, so the server stops");
         }
         self.0.stop();
     }
@@ -311,7 +315,11 @@ fn raise_descriptor_limit(config: &Config) {
     }
     limit.current = Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed)));
     if setrlimit(Resource::Nofile, limit).is_err() || limit.current < Some(needed) {
-        tracing::warn!(needed, limit = limit.current, "the system allows fewer open files than maxclients needs");
+        tracing::warn!(
+            needed,
+            limit = limit.current,
+            "the system allows fewer open files than maxclients needs: raise the limit of open files (ulimit -n)"
+        );
     }
 }
 

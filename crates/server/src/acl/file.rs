@@ -88,7 +88,7 @@ impl Acl {
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other("the file is too large for a file of users"));
+        return Err(io::Error::other("the users file is too large"));
     }
     std::fs::read(path)
 }

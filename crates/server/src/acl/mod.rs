@@ -52,7 +52,7 @@ impl Acl {
     pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
         let refused = |text: String| ConfigError::Users(text);
         if config.acl_file.is_some() && !config.users.is_empty() {
-            return Err(refused("name users either in the configuration (user) or in a file (aclfile)".into()));
+            return Err(refused("define users either in the configuration (user) or in a file (aclfile)".into()));
         }
         let acl = Self {
             users: RwLock::default(),
@@ -70,7 +70,7 @@ impl Acl {
         let mut users = match &config.acl_file {
             Some(path) => {
                 let text = std::fs::read(path).map_err(|error| {
-                    refused(format!("cannot read the file of users {}: {error}. Create an empty file.", path.display()))
+                    refused(format!("cannot read the users file {}: {error}. Create an empty file.", path.display()))
                 })?;
                 acl.parse_file(path, &text).map_err(refused)?
             }

@@ -208,7 +208,7 @@ fn generate_password(context: &mut Context<'_, '_>, bits: i64) -> CommandResult 
         ));
     }
     let password = password::generate(usize::try_from(bits).unwrap_or(0))
-        .map_err(|error| CommandError::new(format!("ERR the system gave no random bytes: {error}")))?;
+        .map_err(|error| CommandError::new(format!("ERR the system returned no random bytes: {error}")))?;
     context.reply.write_bulk(password.as_bytes());
     Ok(())
 }

@@ -131,7 +131,7 @@ const NAME_BYTES_MAX: usize = 4096;
 
 fn check_length(text: &[u8]) -> CommandResult {
     if text.len() > NAME_BYTES_MAX {
-        return Err(CommandError::new(format!("ERR the text is too long: it has at most {NAME_BYTES_MAX} bytes")));
+        return Err(CommandError::new(format!("ERR the text is too long: use at most {NAME_BYTES_MAX} bytes")));
     }
     Ok(())
 }

@@ -148,7 +148,7 @@ fn rewrite(context: &Context<'_, '_>) -> CommandError {
     match &context.shared.config.file {
         None => CommandError::new("ERR The server is running without a config file"),
         Some(path) => {
-            CommandError::new(format!("ERR CONFIG REWRITE is not available: change {} by hand", path.display()))
+            CommandError::new(format!("ERR CONFIG REWRITE is not available: edit {} by hand", path.display()))
         }
     }
 }

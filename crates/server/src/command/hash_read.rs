@@ -57,7 +57,10 @@ impl LargeView<'_> {
                 Some(next) if count <= self.hash.count => after = Some(next),
                 None if count == self.hash.count => return Ok(()),
                 _ => {
-                    let damage = format!("its record names {} fields, and others are stored", self.hash.count);
+                    let damage = format!(
+                        "the record of the hash names {} fields, and the store has other fields",
+                        self.hash.count
+                    );
                     return Err(damaged_hash(self.key, &damage));
                 }
             }
@@ -116,7 +119,7 @@ pub(super) fn read_hash<T>(
     context.count_lookup(is_hit);
     context.notify_miss(key, is_hit);
     // The last attempt reads large hashes too.
-    result?.ok_or_else(|| damaged_hash(key, "it was not read"))
+    result?.ok_or_else(|| damaged_hash(key, "the hash was not read"))
 }
 
 fn write_optional(reply: &mut ReplyWriter<'_>, value: Option<&[u8]>) {

@@ -54,7 +54,8 @@ pub(super) fn parse_cursor(argument: &[u8]) -> CommandResult<u64> {
 /// Returns the error for a cursor whose key the server does not keep.
 pub(super) fn unknown_cursor() -> CommandError {
     CommandError::new(
-        "ERR invalid cursor: it is of an earlier run of the server, or too many newer ones exist. Scan again from 0.",
+        "ERR invalid cursor: the cursor is from an earlier run of the server, or too many newer cursors exist. Scan \
+         again from 0.",
     )
 }
 

@@ -103,10 +103,10 @@ fn check_prefixes(context: &Context<'_, '_>, prefixes: &[Vec<u8>]) -> CommandRes
     let present = context.shared.hub.tracking.find(context.session.public.id);
     let present = present.map(|client| client.prefixes).unwrap_or_default();
     if present.len() + prefixes.len() > PREFIXES_MAX {
-        return Err(CommandError::new(format!("ERR too many prefixes: a client has at most {PREFIXES_MAX}")));
+        return Err(CommandError::new(format!("ERR too many prefixes: use at most {PREFIXES_MAX} for each client")));
     }
     if prefixes.iter().any(|prefix| prefix.len() > PREFIX_BYTES_MAX) {
-        return Err(CommandError::new(format!("ERR a prefix is too long: it has at most {PREFIX_BYTES_MAX} bytes")));
+        return Err(CommandError::new(format!("ERR a prefix is too long: use at most {PREFIX_BYTES_MAX} bytes")));
     }
     let overlap = |prefix: &[u8], other: &[u8]| prefix.starts_with(other) || other.starts_with(prefix);
     let refuse = |prefix: &[u8], which: &str, other: &[u8]| {

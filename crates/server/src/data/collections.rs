@@ -217,7 +217,9 @@ fn decode_next(record: &[u8]) -> Result<u64> {
             let next: [u8; 8] = next.try_into().map_err(|_| damaged("the record of collections has a wrong length"))?;
             Ok(u64::from_le_bytes(next))
         }
-        [_, ..] => Err(damaged("the record of collections has another version: serve the store with a newer program")),
+        [_, ..] => {
+            Err(damaged("the record of collections has an unsupported version: serve the store with a newer program"))
+        }
         [] => Err(damaged("the record of collections is empty")),
     }
 }

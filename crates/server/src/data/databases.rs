@@ -292,7 +292,9 @@ fn encode_record(numbers: &[u64]) -> Vec<u8> {
 fn decode_record(record: &[u8]) -> Result<Vec<u64>> {
     let [version, count @ ..] = record else { return Err(damaged("the record of the databases is empty")) };
     if *version != RECORD_VERSION {
-        return Err(damaged("the record of the databases has another version: serve the store with a newer program"));
+        return Err(damaged(
+            "the record of the databases has an unsupported version: serve the store with a newer program",
+        ));
     }
     let count = count.first_chunk::<4>().map(|count| u32::from_le_bytes(*count) as usize);
     let numbers = record.get(RECORD_HEAD_BYTES..).unwrap_or_default();

@@ -48,7 +48,7 @@ pub(crate) fn damaged_hash(key: &[u8], damage: &str) -> CommandError {
 pub(crate) fn hash_of<'a>(key: &[u8], stored: &'a [u8]) -> CommandResult<HashRecord<'a>> {
     match Stored::parse(stored) {
         Stored::Hash(record) => {
-            HashRecord::parse(record).map_err(|_| damaged_hash(key, "its record cannot be read; delete the key"))
+            HashRecord::parse(record).map_err(|_| damaged_hash(key, "its record is unreadable; delete the key"))
         }
         Stored::String(_) | Stored::Unknown => Err(WRONG_TYPE),
     }
@@ -220,7 +220,10 @@ impl<'x> HashEditor<'x> {
             Fields::Small(fields) => drop(fields.remove(field)),
             Fields::Large { count, changes, .. } if exists => {
                 *count = count.checked_sub(1).ok_or_else(|| {
-                    damaged_hash(self.location.key, "it has more fields than its record says; copy and delete it")
+                    damaged_hash(
+                        self.location.key,
+                        "the hash has more fields than its record says; copy the hash, and delete the key",
+                    )
                 })?;
                 changes.insert(field, None);
             }

@@ -75,7 +75,7 @@ fn copy_elements(
         match page.next {
             Some(next) => after = Some(next),
             None if copied == source.count => return Ok(copy),
-            None => return Err(damaged_hash(from.key, "it lacks fields")),
+            None => return Err(damaged_hash(from.key, "the hash lacks fields")),
         }
     }
 }

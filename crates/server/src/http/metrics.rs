@@ -76,10 +76,10 @@ impl Numbers {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let memory = read_memory();
         let mut numbers = vec![
-            number("connected_clients", "Clients that are connected now.", Value::Gauge(shared.client_count() as u64)),
+            number("connected_clients", "Connected clients.", Value::Gauge(shared.client_count() as u64)),
             number(
                 "clients_limit",
-                "Most clients that may be connected.",
+                "Maximum number of connected clients.",
                 Value::Gauge(shared.runtime.clients_max() as u64),
             ),
             number("connections", "Clients that have connected.", Value::Counter(read(&counters.connections))),
@@ -137,7 +137,7 @@ fn reported_numbers(shared: &Shared) -> Vec<Number> {
     };
     let served_after = shared.served_after.get().map(|time| Number {
         name: "start",
-        help: "Time from the start of the program until it served.",
+        help: "Time from the start of the program to the start of service.",
         value: Value::GaugeSeconds(time.as_secs_f64()),
     });
     [

@@ -59,8 +59,8 @@ impl MemoryBound {
         let is_exceeded = bound != 0 && used_bytes > bound;
         let was_exceeded = self.is_exceeded.swap(is_exceeded, Ordering::Relaxed);
         if is_exceeded != was_exceeded {
-            let state = if is_exceeded { "exceeds" } else { "is within" };
-            tracing::warn!(maxmemory = bound, "the store {state} its bound");
+            let relation = if is_exceeded { "exceed" } else { "are within" };
+            tracing::warn!(maxmemory = bound, "the used bytes of the store {relation} maxmemory");
         }
         self.asked_micros.store(self.elapsed_micros(), Ordering::Relaxed);
     }

@@ -30,7 +30,7 @@ impl EventLoop {
     /// Counts the bytes of a connection, and closes one that exceeds the bound on commands.
     pub(super) fn close_if_too_large(&mut self, index: usize) {
         if !self.count_memory(index) {
-            tracing::warn!("client-query-buffer-limit: a client is closed");
+            tracing::warn!("a client exceeds client-query-buffer-limit and is closed");
             self.close(index);
         }
     }
@@ -47,7 +47,7 @@ impl EventLoop {
             // The loop of a larger client closes that client, within `POLL_TIMEOUT`.
             let (is_largest, largest) = self.refresh_largest();
             let Some((bytes, index)) = largest.filter(|_| is_largest) else { return };
-            tracing::warn!(bytes, "maxmemory-clients: the largest client is closed");
+            tracing::warn!(bytes, "the clients exceed maxmemory-clients, and the largest client is closed");
             self.shared.counters.evicted_clients.fetch_add(1, Ordering::Relaxed);
             self.close(index);
         }

@@ -249,7 +249,7 @@ impl EventLoop {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_of_connection(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "no connection can be accepted now");
+                    tracing::warn!(%error, "accepting a connection failed");
                     self.accepts_at = Some(Instant::now() + POLL_TIMEOUT);
                     return;
                 }

@@ -53,7 +53,7 @@ pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) ->
             return Err(OptionError::Value { origin, what });
         }
         let Ok(text) = value.into_string() else {
-            return Err(OptionError::Value { origin, what: "the value is not UTF-8: give a text".into() });
+            return Err(OptionError::Value { origin, what: "the value is not UTF-8: use a text in UTF-8".into() });
         };
         let values = match option {
             Some(option) if option.is_list => {

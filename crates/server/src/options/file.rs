@@ -16,7 +16,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Setting>, OptionError> {
     let unreadable = |what: String| OptionError::Unreadable { path: path.into(), what };
     let bytes = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
     if bytes > FILE_BYTES_MAX {
-        return Err(unreadable(format!("it has {bytes} bytes, and at most {FILE_BYTES_MAX} are read")));
+        return Err(unreadable(format!("the file has {bytes} bytes, and the maximum is {FILE_BYTES_MAX}")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
     parse(path, &text)
@@ -63,7 +63,7 @@ fn text_of(value: &DeValue<'_>) -> Result<String, String> {
             .map(|number| number.to_string())
             .map_err(|_| "the number is too long".into()),
         DeValue::Table(_) => Err("the file has no tables: write each option as NAME = VALUE".into()),
-        _ => Err("give a text, a whole number, true or false, or a list of these".into()),
+        _ => Err("use a text, a whole number, true or false, or a list of these".into()),
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         for (text, expected) in [
             (
                 "timeout = 1.5\n",
-                "a.toml, line 1, timeout: give a text, a whole number, true or false, or a list of these",
+                "a.toml, line 1, timeout: use a text, a whole number, true or false, or a list of these",
             ),
             ("\n\n[server]\ntimeout = 1\n", "a.toml, line 3, server: the file has no tables"),
             ("timeout = \n", "a.toml, line 1: "),
@@ -116,7 +116,7 @@ mod tests {
             ("appendonly = true\n", "a.toml, line 1, appendonly: the only value is \"no\""),
             (
                 "password = \"a\"\nrequirepass = \"b\"\n",
-                "a.toml, line 2, requirepass: the option is set twice, also by a.toml, line 1, password",
+                "a.toml, line 2, requirepass: the option is set twice; the other setting is a.toml, line 1, password",
             ),
         ] {
             let settings = parse(Path::new("a.toml"), text).expect("settings");

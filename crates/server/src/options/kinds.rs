@@ -26,7 +26,7 @@ const LEVELS: [(&str, LogLevel); 8] = [
 pub(super) fn one(values: &[String]) -> Result<&str, ValueError> {
     match values {
         [value] => Ok(value),
-        _ => Err("give one value".into()),
+        _ => Err("use one value".into()),
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn seconds(values: &[String]) -> Result<Duration, ValueError> {
 pub(super) fn size(values: &[String]) -> Result<u64, ValueError> {
     let value = one(values)?;
     parse_size(value).map_err(|_| {
-        let text = format!("{value:?} is not a size: give a number, with K, M, G or T or without");
+        let text = format!("{value:?} is not a size: use a number, optionally with K, M, G or T");
         ValueError::with_redis(text, "argument must be a memory value")
     })
 }
@@ -126,7 +126,9 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, ValueError> {
     }
     let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let local = local.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    local.ok_or_else(|| format!("{text:?} is no address: give an IP address and a port, such as 127.0.0.1:6379").into())
+    local.ok_or_else(|| {
+        format!("{text:?} is not an address: use an IP address and a port, such as 127.0.0.1:6379").into()
+    })
 }
 
 /// Reads an IP address. `*` and `::*` are all addresses. A preceding `-`, as Redis allows for an
@@ -136,7 +138,7 @@ pub(super) fn ip(text: &str) -> Result<IpAddr, ValueError> {
         "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
         "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
         "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
-        text => text.parse().map_err(|_| format!("{text:?} is no IP address").into()),
+        text => text.parse().map_err(|_| format!("{text:?} is not an IP address").into()),
     }
 }
 
@@ -172,7 +174,7 @@ pub(super) fn choice(values: &[String], words: &[&str]) -> Result<usize, ValueEr
     index.ok_or_else(|| {
         let words = words.join(", ");
         let redis = format!("argument(s) must be one of the following: {words}");
-        ValueError::with_redis(format!("{value:?} is none of {words}"), redis)
+        ValueError::with_redis(format!("{value:?} is not one of {words}"), redis)
     })
 }
 

@@ -216,7 +216,7 @@ impl Resolved {
             match index.map(|index| &mut found[index]) {
                 None => check_constant(&setting)?,
                 Some(Some(other)) => {
-                    let what = format!("the option is set twice, also by {}", other.origin);
+                    let what = format!("the option is set twice; the other setting is {}", other.origin);
                     return Err(OptionError::Value { origin: setting.origin, what });
                 }
                 Some(known) => *known = Some(setting),
@@ -307,7 +307,7 @@ pub fn markdown() -> String {
             "" => takes,
             bounds => format!("{takes}: {bounds}"),
         };
-        let change = if option.change == Change::Runtime { "while running" } else { "at a start" };
+        let change = if option.change == Change::Runtime { "while running" } else { "at start" };
         // Writing to a string does not fail.
         let _ = writeln!(text, "| `{}` | {redis} | {value} | {bounds} | {change} | {} |", option.name, option.help);
     }

@@ -10,7 +10,7 @@ pub(super) fn set_durability(config: &mut Config, values: &[String]) -> Result<(
     config.store.durability = match kinds::text(values)? {
         None => None,
         Some(text) => {
-            Some(text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())?)
+            Some(text.parse().map_err(|_| "use process, power or interval:MS with MS of at least 1".to_owned())?)
         }
     };
     Ok(())
@@ -49,7 +49,7 @@ pub(super) fn set_metrics(config: &mut Config, values: &[String]) -> Result<(), 
     let text = one(values)?;
     config.metrics.address = match text {
         "" | "none" => None,
-        text => Some(text.parse().map_err(|_| format!("{text:?} is no address: give an IP address and a port"))?),
+        text => Some(text.parse().map_err(|_| format!("{text:?} is not an address: use an IP address and a port"))?),
     };
     Ok(())
 }

@@ -42,7 +42,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "create",
         is_switch: true,
         takes: "yes|no",
-        help: "Create the store that the argument STORE names, if it does not exist",
+        help: "Create the store of the argument STORE if it does not exist",
         get: |config| shown_boolean(config.store.creates),
         set: |config, values| kinds::boolean(values).map(|is_set| config.store.creates = is_set),
         ..BASE
@@ -50,7 +50,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "engine",
         takes: "NAME",
-        help: "Engine of a new store; without it the medium decides. A store of another engine is refused",
+        help: "Engine of a new store; by default the medium decides. A store with another engine is refused",
         get: |config| shown_option(config.store.engine.as_ref(), Clone::clone),
         set: |config, values| kinds::text(values).map(|name| config.store.engine = name),
         ..BASE
@@ -58,7 +58,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "size",
         takes: "SIZE",
-        help: "Most bytes that a new store may take: a number with K, M, G or T",
+        help: "Maximum bytes of a new store: a number with K, M, G or T",
         get: |config| shown(config.store.size),
         set: |config, values| kinds::size(values).map(|bytes| config.store.size = bytes),
         ..BASE
@@ -67,7 +67,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "durability",
         takes: "LEVEL",
         bounds: "process, power or interval:MS",
-        help: "What an acknowledged write survives; without it the store or the medium decides",
+        help: "Failure that an acknowledged write survives; by default the store or the medium decides",
         get: |config| shown_option(config.store.durability.as_ref(), Durability::to_string),
         set: |config, values| setters::set_durability(config, values),
         ..BASE
@@ -88,7 +88,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "listen",
         is_list: true,
         takes: "ADDRESS",
-        help: "Address and port of TCP; port 0 lets the system choose; none: no TCP",
+        help: "TCP address and port; port 0: the system chooses; none: no TCP",
         get: |config| config.listen.iter().map(SocketAddr::to_string).collect(),
         set: |config, values| kinds::addresses(values).map(|addresses| config.listen = addresses),
         ..BASE
@@ -99,7 +99,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("bind"),
         is_list: true,
         takes: "IP",
-        help: "IP addresses of TCP, in place of those of `listen`, with its first port",
+        help: "IP addresses that replace those of `listen`, with its first port",
         get: |config| config.listen.iter().map(|address| address.ip().to_string()).collect(),
         set: |config, values| setters::set_bind(config, values),
         ..BASE
@@ -109,7 +109,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("tls-port"),
         takes: "PORT",
         bounds: "0 to 65535",
-        help: "Port of TLS, on the addresses of `listen`; 0: no TLS",
+        help: "TLS port on the addresses of `listen`; 0: no TLS",
         get: tls::port,
         set: tls::set_port,
         ..BASE
@@ -120,7 +120,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("port"),
         takes: "PORT",
         bounds: "0 to 65535",
-        help: "Port of TCP, in place of those of `listen`; 0: no TCP, as in Redis",
+        help: "TCP port that replaces those of `listen`; 0: no TCP, as in Redis",
         get: |config| shown(config.listen.first().map_or(0, SocketAddr::port)),
         set: |config, values| setters::set_port(config, values),
         ..BASE
@@ -139,7 +139,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("unixsocketperm"),
         takes: "OCTAL",
         bounds: "0 to 777",
-        help: "Permissions of the unix socket; 0: as the umask leaves them",
+        help: "Permissions of the unix socket; 0: set by the umask",
         get: |config| shown(format!("{:o}", config.unix_permissions.unwrap_or(0))),
         set: |config, values| kinds::permissions(values).map(|bits| config.unix_permissions = bits),
         ..BASE
@@ -160,7 +160,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         is_secret: true,
         takes: "TEXT",
         change: Change::Runtime,
-        help: "Password of the default user. Other users of the machine see the flag: use the file or the environment",
+        help: "Password of the default user. Other users of the machine can see the flag: use the file or the \
+               environment",
         get: |config| shown_option(config.password.as_ref(), Clone::clone),
         set: |config, values| kinds::text(values).map(|password| config.password = password),
         ..BASE
@@ -183,7 +184,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "acl-file",
         redis: Some("aclfile"),
         takes: "FILE",
-        help: "File of users, for `ACL LOAD` and `ACL SAVE`; in place of `user`",
+        help: "Users file for `ACL LOAD` and `ACL SAVE`; it replaces `user`",
         get: |config| shown_option(config.acl_file.as_ref(), |path| path.display().to_string()),
         set: |config, values| kinds::path(values).map(|path| config.acl_file = path),
         ..BASE
@@ -210,7 +211,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "tls-ca-cert-file",
         redis: Some("tls-ca-cert-file"),
         takes: "FILE",
-        help: "Authorities that sign certificates of clients, in PEM form",
+        help: "Certificates of the authorities that sign client certificates, in PEM form",
         get: |config| tls::path(config, |tls| tls.ca_cert_file.as_ref()),
         set: tls::set_ca_cert_file,
         ..BASE
@@ -219,7 +220,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "tls-auth-clients",
         redis: Some("tls-auth-clients"),
         takes: "yes|no|optional",
-        help: "Whether clients of TLS need a certificate",
+        help: "Whether TLS clients need a certificate",
         get: tls::clients,
         set: tls::set_clients,
         ..BASE
@@ -230,7 +231,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "N",
         bounds: "1 to 1048576",
         change: Change::Runtime,
-        help: "Most connected clients",
+        help: "Maximum number of connected clients",
         get: |config| shown(config.clients_max),
         set: |config, values| kinds::number(values, 1, CLIENTS_MAX).map(|count| config.clients_max = count),
         ..BASE
@@ -252,7 +253,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "SECONDS",
         bounds: "0 to 32767",
         change: Change::Runtime,
-        help: "Seconds after which the system probes a silent client; 0: never. Counts for new connections",
+        help: "Seconds after which the system probes a silent client; 0: never. Applies to new connections",
         get: |config| shown(config.keepalive.as_secs()),
         set: |config, values| setters::set_keepalive(config, values),
         ..BASE
@@ -272,7 +273,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("databases"),
         takes: "N",
         bounds: "1 to 1024",
-        help: "Numbered databases; a store with more keeps all of its own",
+        help: "Number of databases; a store with more databases keeps all of them",
         get: |config| shown(config.databases),
         set: |config, values| kinds::number(values, 1, DATABASES_MAX).map(|count| config.databases = count),
         ..BASE
@@ -283,7 +284,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "SIZE",
         bounds: "1M to 512M",
         change: Change::Runtime,
-        help: "Longest argument of a command",
+        help: "Maximum bytes of an argument of a command",
         get: |config| shown(config.bulk_bytes_max),
         set: |config, values| {
             kinds::size_within(values, BULK_BYTES_MIN, BULK_BYTES_MAX).map(|bytes| config.bulk_bytes_max = bytes)
@@ -295,7 +296,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "SIZE",
         bounds: "64K to 1G",
         change: Change::Runtime,
-        help: "Unsent replies of a client at which the server reads no more of its commands",
+        help: "Bytes of unsent replies of a client at which the server stops reading its commands",
         get: |config| shown(config.output_bytes_pause),
         set: |config, values| {
             kinds::size_within(values, 64 << 10, 1 << 30).map(|bytes| config.output_bytes_pause = bytes)
@@ -307,7 +308,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "SIZE",
         bounds: "1M to 1T",
         change: Change::Runtime,
-        help: "Longest reply of a command that reads; a longer one becomes an error",
+        help: "Maximum bytes of a reply of a read command; a longer reply becomes an error",
         get: |config| shown(config.reply_bytes_max),
         set: |config, values| kinds::size_within(values, 1 << 20, 1 << 40).map(|bytes| config.reply_bytes_max = bytes),
         ..BASE
@@ -328,7 +329,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("maxmemory-clients"),
         takes: "SIZE",
         change: Change::Runtime,
-        help: "Bytes of all clients above which the largest clients are closed; 0: no bound",
+        help: "Bytes of all clients above which the largest clients are closed; 0: no limit",
         get: |config| shown(config.clients_memory_max),
         set: |config, values| kinds::size(values).map(|bytes| config.clients_memory_max = bytes),
         ..BASE
@@ -338,7 +339,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("client-output-buffer-limit"),
         takes: "LIMITS",
         change: Change::Runtime,
-        help: "Groups of class (normal, replica, pubsub), hard bytes, soft bytes and seconds; 0: no bound",
+        help: "Output limits: groups of class (normal, replica, pubsub), hard bytes, soft bytes and seconds; 0: no \
+               limit",
         get: messaging::limits,
         set: messaging::set_limits,
         ..BASE
@@ -349,7 +351,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         takes: "LETTERS",
         bounds: "letters of KEA$lszhxetdgmn",
         change: Change::Runtime,
-        help: "Classes of keyspace events that are published",
+        help: "Classes of published keyspace events",
         get: messaging::notify,
         set: messaging::set_notify,
         ..BASE
@@ -359,7 +361,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("tracking-table-max-keys"),
         takes: "N",
         change: Change::Runtime,
-        help: "Most keys that are remembered for caches of clients; 0: no bound",
+        help: "Maximum number of tracked keys for client-side caching; 0: no limit",
         get: |config| shown(config.tracking_keys_max),
         set: |config, values| messaging::count(values).map(|keys| config.tracking_keys_max = keys),
         ..BASE
@@ -369,7 +371,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("slowlog-log-slower-than"),
         takes: "MICROSECONDS",
         change: Change::Runtime,
-        help: "Time from which a command enters the slow log; -1: none enters",
+        help: "Minimum time of commands in the slow log; -1: no command is logged",
         get: |config| shown(config.slow_microseconds),
         set: messaging::set_slow_time,
         ..BASE
@@ -379,7 +381,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("slowlog-max-len"),
         takes: "N",
         change: Change::Runtime,
-        help: "Most entries of the slow log",
+        help: "Maximum number of entries of the slow log",
         get: |config| shown(config.slow_log_entries),
         set: |config, values| messaging::count(values).map(|entries| config.slow_log_entries = entries),
         ..BASE
@@ -389,7 +391,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("latency-monitor-threshold"),
         takes: "MILLISECONDS",
         change: Change::Runtime,
-        help: "Time from which latency is recorded; 0: none is",
+        help: "Minimum recorded latency; 0: nothing is recorded",
         get: |config| shown(config.latency_milliseconds),
         set: |config, values| messaging::count(values).map(|time| config.latency_milliseconds = time),
         ..BASE
@@ -398,7 +400,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "enable-debug-command",
         redis: Some("enable-debug-command"),
         takes: "no|local|yes",
-        help: "Clients that may run DEBUG, which can stop an event loop for 10 seconds; local: those of this machine",
+        help: "Clients that may run DEBUG, which can stop an event loop for 10 seconds; local: clients of this machine",
         get: |config| shown(kinds::debug_clients_name(config.debug_clients)),
         set: |config, values| kinds::debug_clients(values).map(|clients| config.debug_clients = clients),
         ..BASE
@@ -415,7 +417,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "metrics",
         takes: "ADDRESS",
-        help: "Address and port of HTTP for /metrics, /healthz, /readyz and the status page",
+        help: "HTTP address and port for /metrics, /healthz, /readyz and the status page",
         get: |config| shown_option(config.metrics.address.as_ref(), SocketAddr::to_string),
         set: |config, values| setters::set_metrics(config, values),
         ..BASE
@@ -424,7 +426,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "metrics-remote",
         is_switch: true,
         takes: "yes|no",
-        help: "Allow that other machines reach the address of `metrics`, which needs no password",
+        help: "Allow other machines to reach the address of `metrics`, which needs no password",
         get: |config| shown_boolean(config.metrics.allows_remote),
         set: |config, values| kinds::boolean(values).map(|is_set| config.metrics.allows_remote = is_set),
         ..BASE
@@ -434,7 +436,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         redis: Some("loglevel"),
         takes: "LEVEL",
         bounds: "error, warn, info, debug or trace",
-        help: "Least important messages of the log; Redis' words are taken too",
+        help: "Lowest level of logged messages; Redis' level names are accepted too",
         get: |config| shown(kinds::level_name(config.log.level)),
         set: |config, values| kinds::level(values).map(|level| config.log.level = level),
         ..BASE

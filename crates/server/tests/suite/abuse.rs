@@ -46,7 +46,7 @@ fn gets_of_large_values_in_one_write_wait_until_their_replies_are_sent() {
 
 #[test]
 fn a_reply_that_is_too_long_is_an_error() {
-    const ERROR: &str = "-ERR the reply exceeds reply-max-len: ask for less at once, or raise the option";
+    const ERROR: &str = "-ERR the reply exceeds reply-max-len: request less data at once, or raise the option";
     let server = TestServer::start_with(Engine::fluidkv(), |config| config.reply_bytes_max = 10_000);
     let mut client = server.client();
     let value = "x".repeat(4000);
@@ -179,15 +179,15 @@ fn names_and_prefixes_are_bounded() {
     let server = TestServer::start();
     let mut client = server.client();
     let name = "n".repeat(5000);
-    assert_eq!(client.run(&format!("CLIENT SETNAME {name}")), "-ERR the text is too long: it has at most 4096 bytes");
+    assert_eq!(client.run(&format!("CLIENT SETNAME {name}")), "-ERR the text is too long: use at most 4096 bytes");
     assert_eq!(
         client.run(&format!("CLIENT SETINFO LIB-NAME {name}")),
-        "-ERR the text is too long: it has at most 4096 bytes"
+        "-ERR the text is too long: use at most 4096 bytes"
     );
     let prefix = "p".repeat(70_000);
     assert_eq!(
         client.run(&format!("CLIENT TRACKING ON BCAST PREFIX {prefix}")),
-        "-ERR a prefix is too long: it has at most 65536 bytes"
+        "-ERR a prefix is too long: use at most 65536 bytes"
     );
 }
 
@@ -256,7 +256,8 @@ fn the_bytes_of_cursors_are_bounded_and_a_flush_of_all_databases_frees_them() {
     client.check(&[("FLUSHALL", "+OK"), ("SET k 1", "+OK"), (&format!("SCAN {last}"), "[0, []]")]);
     client.check(&[(
         "SCAN 12345",
-        "-ERR invalid cursor: it is of an earlier run of the server, or too many newer ones exist. Scan again from 0.",
+        "-ERR invalid cursor: the cursor is from an earlier run of the server, or too many newer cursors exist. Scan \
+         again from 0.",
     )]);
     client.check(&[(&format!("HSCAN h {of_hash}"), "[0, []]")]);
     assert_eq!(cursor_bytes(&mut client), 0);

@@ -423,14 +423,18 @@ fn a_damaged_record_is_named_and_stops_nothing_else() {
     keys.put("bad", [1, 2, 1, b'a']).unwrap();
     let lost = [&[2][..], &u64::MAX.to_le_bytes(), &5_u64.to_le_bytes()].concat();
     keys.put("lost", lost).unwrap();
-    let error = "-ERR the hash at key 'bad' is damaged: its record cannot be read; delete the key";
+    let error = "-ERR the hash at key 'bad' is damaged: its record is unreadable; delete the key";
     client.check(&[
         ("HGET bad a", error),
         ("HGETALL bad", error),
         ("HSET bad a 1", error),
         ("TYPE bad", "+hash"),
-        ("HGETALL lost", "-ERR the hash at key 'lost' is damaged: its record names 5 fields, and others are stored"),
-        ("COPY lost x", "-ERR the hash at key 'lost' is damaged: it lacks fields"),
+        (
+            "HGETALL lost",
+            "-ERR the hash at key 'lost' is damaged: the record of the hash names 5 fields, and the \
+             store has other fields",
+        ),
+        ("COPY lost x", "-ERR the hash at key 'lost' is damaged: the hash lacks fields"),
         ("HGET good a", "1"),
         ("HLEN large", ":300"),
         ("DEL bad lost", ":2"),

@@ -284,10 +284,10 @@ fn a_refused_configuration_of_tls_names_the_file_or_option() {
     assert!(refusal(&|tls| tls.key_file = missing.into()).contains("/nonexistent/x.pem (tls-key-file)"));
     assert!(refusal(&|tls| tls.ca_cert_file = Some(missing.into())).contains("/nonexistent/x.pem (tls-ca-cert-file)"));
     assert!(refusal(&|tls| tls.ca_cert_file = None).contains("set tls-auth-clients to no"));
-    assert!(refusal(&|tls| tls.cert_file = tls.key_file.clone()).contains("has none in PEM form"));
+    assert!(refusal(&|tls| tls.cert_file = tls.key_file.clone()).contains("has no certificate in PEM form"));
     assert!(refusal(&|tls| tls.key_file = others.path("key.pem")).contains("key.pem"));
     assert!(refusal(&|tls| tls.listen = vec![([0, 0, 0, 0], 0).into()]).contains("set a password"));
-    assert!(refusal(&|tls| tls.listen.clear()).contains("nothing to listen on"));
+    assert!(refusal(&|tls| tls.listen.clear()).contains("no address to listen on"));
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) struct TlsStream {
 
 impl TlsAcceptor {
     pub(crate) fn new(_: &TlsConfig) -> Result<Self, String> {
-        Err("this program is built without TLS: build it with the feature tls".into())
+        Err("this program was built without TLS: build it with the feature tls".into())
     }
 
     pub(crate) fn accept(&self, _: TcpStream) -> io::Result<TlsStream> {

@@ -44,13 +44,16 @@ impl TlsAcceptor {
 
 fn build(tls: &TlsConfig) -> Result<ServerConfig, String> {
     if !is_processor_supported() {
-        return Err("the processor lacks instructions that TLS needs here (AES, and AVX2 or NEON)".into());
+        return Err("the processor lacks instructions that TLS needs (AES, and AVX2 or NEON)".into());
     }
     if tls.cert_file.as_os_str().is_empty() {
-        return Err("set tls-cert-file to the file with the certificate of the server, in PEM form".into());
+        return Err(
+            "TLS needs a certificate: set tls-cert-file to the file with the certificate of the server, in PEM form"
+                .into(),
+        );
     }
     if tls.key_file.as_os_str().is_empty() {
-        return Err("set tls-key-file to the file with the key of the certificate, in PEM form".into());
+        return Err("TLS needs a key: set tls-key-file to the file with the key of the certificate, in PEM form".into());
     }
     let provider = Arc::new(rustls_graviola::default_provider());
     let chain = read_certificates(&tls.cert_file, "tls-cert-file")?;
@@ -63,7 +66,7 @@ fn build(tls: &TlsConfig) -> Result<ServerConfig, String> {
         TlsClients::WithoutCertificate => builder.with_no_client_auth(),
         clients => {
             let file = tls.ca_cert_file.as_ref().ok_or(
-                "certificates of clients need the authority that signs them: name tls-ca-cert-file, or set \
+                "client certificates need the authority that signs them: set tls-ca-cert-file, or set \
                  tls-auth-clients to no",
             )?;
             let mut roots = RootCertStore::empty();
@@ -91,7 +94,7 @@ fn read_certificates(path: &Path, option: &str) -> Result<Vec<CertificateDer<'st
     let certificates: Result<Vec<_>, _> = certificates.collect();
     let certificates = certificates.map_err(|error| failed(error.to_string()))?;
     if certificates.is_empty() {
-        return Err(failed("the file has none in PEM form".into()));
+        return Err(failed("the file has no certificate in PEM form".into()));
     }
     Ok(certificates)
 }
