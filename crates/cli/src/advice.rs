@@ -24,7 +24,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("`Db::verify`", "`lodestore verify`"),
     ("`Db::for_each`", "`export`"),
     ("the backup of the handle `Db`", "`lodestore backup`"),
-    ("is open in this process already: clone that `Db`", "is open in this process already: use another store"),
+    ("is already open in this process: clone that `Db`", "is already open in this process: use another store"),
     ("without `Builder::read_only(true)`", "for writing"),
     ("call `store::destroy_with_devices`", "use `lodestore destroy --devices`"),
     // Calls of a matrix.

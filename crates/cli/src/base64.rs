@@ -32,7 +32,7 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length => write!(f, "the length is no multiple of 4"),
+            Self::Length => write!(f, "the length is not a multiple of 4"),
             Self::Group(at) => write!(f, "invalid characters at {at}"),
         }
     }

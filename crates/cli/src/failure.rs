@@ -12,14 +12,14 @@ use lodestore_server::options::OptionError;
 use crate::advice::{error_text, translate};
 
 /// Advice for damage of a store that opens.
-const VERIFY_ADVICE: &str = "see all that is wrong with `lodestore verify`";
+const VERIFY_ADVICE: &str = "run `lodestore verify` for a list of all damage";
 /// Advice for damage of a store that only a salvage opens.
-const VERIFY_SALVAGE_ADVICE: &str = "see all that is wrong with `lodestore verify --salvage`";
+const VERIFY_SALVAGE_ADVICE: &str = "run `lodestore verify --salvage` for a list of all damage";
 /// Advice for a store that is refused as damaged.
-const RESTORE_OR_SALVAGE_ADVICE: &str = "restore the store from a copy, or copy its directory and export what can be read \
-                                  from the copy (`lodestore export --salvage`)";
+const RESTORE_OR_SALVAGE_ADVICE: &str = "restore the store from a backup, or copy its directory and export the \
+                                         readable pairs of the copy (`lodestore export --salvage`)";
 /// Advice for a store that even a salvage does not open.
-const RESTORE_ADVICE: &str = "restore the store from a copy";
+const RESTORE_ADVICE: &str = "restore the store from a backup";
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -211,11 +211,11 @@ fn store_error_code(error: &Error) -> u8 {
 
 /// Returns the text for a store in which `verify` found damage.
 fn findings_text(count: usize, salvage: bool) -> String {
-    let things = if count == 1 { "thing" } else { "things" };
+    let places = if count == 1 { "place" } else { "places" };
     let option = if salvage { " --salvage" } else { "" };
     format!(
-        "verify found {count} {things} wrong: restore the store from a copy, or export what can be read \
-         (`lodestore export{option}`) and import it into a new store"
+        "verify found {count} damaged {places}: restore the store from a backup, or export the readable pairs \
+         (`lodestore export{option}`) and import the export into a new store"
     )
 }
 
@@ -225,7 +225,7 @@ impl fmt::Display for Failure {
             Self::No(text) | Self::Usage(text) | Self::Other(text) => f.write_str(text),
             Self::Store(error) => f.write_str(&error_text(error)),
             Self::Import { error, imported, number, unit } => {
-                write!(f, "import stopped at {unit} {number}, {imported} records are in: {}", error_text(error))
+                write!(f, "import stopped at {unit} {number} after {imported} imported records: {}", error_text(error))
             }
             Self::Open { error: Error::Corrupt { place, what, .. }, salvage } => {
                 write!(f, "corrupt data at {place}: {}", translate(what, &[]))?;
@@ -242,14 +242,16 @@ impl fmt::Display for Failure {
                 match damaged {
                     0 => write!(
                         f,
-                        "the export may lack records that damage hides, {exported} of {total} known records are out"
+                        "the export may lack records that damage hides: {exported} of {total} known records were \
+                         exported"
                     )?,
                     _ => write!(
                         f,
-                        "the export is not whole, {exported} of {total} records are out and {damaged} are damaged"
+                        "the export is incomplete: {exported} of {total} records were exported, and {damaged} are \
+                         damaged"
                     )?,
                 }
-                f.write_str(", the first damage: ")?;
+                f.write_str("; the first damage is: ")?;
                 match error {
                     Error::Corrupt { place, what, .. } => {
                         write!(f, "corrupt data at {place}: {}", translate(what, &[]))?;
@@ -257,12 +259,13 @@ impl fmt::Display for Failure {
                     other => f.write_str(&error_text(other))?,
                 }
                 let kept =
-                    if *unwritten { "; no file was written: add --salvage to keep what can be read" } else { "" };
+                    if *unwritten { "; no file was written: add --salvage to write the readable records" } else { "" };
                 write!(f, "{kept}; {}", if *salvage { VERIFY_SALVAGE_ADVICE } else { VERIFY_ADVICE })
             }
             Self::Line { file, line, what, imported } => write!(
                 f,
-                "line {line} of {}: {what}; {imported} records before it are in: mend the line and import again",
+                "line {line} of {}: {what}; {imported} records before this line were imported: correct the line, and \
+                 import again",
                 file.display()
             ),
             Self::Source { file, place, what } => {
@@ -272,14 +275,18 @@ impl fmt::Display for Failure {
             Self::Signal { number, imported } => {
                 write!(
                     f,
-                    "import stopped by signal {number}, {imported} records are in: the store is closed, import again to go on"
+                    "import stopped by signal {number} after {imported} imported records: the store is closed; \
+                     import again to continue"
                 )
             }
             Self::Interrupted { number, action } => {
-                write!(f, "{action} stopped by signal {number}, nothing unfinished is left: run it again")
+                write!(
+                    f,
+                    "{action} stopped by signal {number}, and its unfinished files were removed: run the command again"
+                )
             }
             Self::Exists { path } => {
-                write!(f, "{} exists already: choose another name, or replace it with --force", path.display())
+                write!(f, "{} already exists: choose another name, or replace the file with --force", path.display())
             }
             Self::File { action, path, source } => {
                 write!(f, "{action} {}: {source}; {}", path.display(), io_advice(source))

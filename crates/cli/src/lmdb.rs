@@ -164,17 +164,17 @@ fn read_meta<E>(file: &dyn Bytes) -> Result<Meta, Halt<E>> {
     };
     let first = read(0)?;
     if !is_magic(&first) {
-        return bad(0, "this is no data file of LMDB on a 64-bit machine");
+        return bad(0, "the file is not a data file of LMDB on a 64-bit machine");
     }
     let page_bytes = u32_at(&first, HEAD_BYTES + 24).unwrap_or(0);
     if !page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes) {
-        return bad(0, "the page size is no power of two from 256 to 65536");
+        return bad(0, "the page size is not a power of two from 256 to 65536");
     }
     let mut newest: Option<(u64, Database)> = None;
     for (page, bytes) in [(0, first), (1, read(u64::from(page_bytes))?)] {
         let meta = &bytes[HEAD_BYTES..];
         if u32_at(meta, 0) != Some(MAGIC) || u32_at(meta, 4) != Some(VERSION) {
-            return bad(page, "this meta page has another format: LMDB 0.9 can be read");
+            return bad(page, "the meta page has an unsupported format: only LMDB 0.9 is supported");
         }
         let (transaction, main) = (u64_at(meta, 128).unwrap_or(0), Database::decode(&meta[72..]));
         if let Some(main) = main.filter(|_| newest.is_none_or(|(other, _)| transaction > other)) {
@@ -183,14 +183,14 @@ fn read_meta<E>(file: &dyn Bytes) -> Result<Meta, Halt<E>> {
     }
     match newest {
         Some((_, main)) => Ok(Meta { page_bytes, main }),
-        None => bad(0, "there is no meta page"),
+        None => bad(0, "the file has no valid meta page"),
     }
 }
 
 /// Names the end of the file in the error of a read.
 fn read_failure<E>(page: u64) -> impl Fn(io::Error) -> Halt<E> {
     move |error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Halt::Bad { page, what: "the file ends before this page does".into() },
+        io::ErrorKind::UnexpectedEof => Halt::Bad { page, what: "the file ends within this page".into() },
         _ => Halt::Io(error),
     }
 }
@@ -247,8 +247,9 @@ impl Walk<'_> {
         // A key with several values is one key, and several entries.
         if key_count != database.entries && self.summary.duplicates == duplicates {
             let entries = database.entries;
-            let what =
-                format!("the tree has {key_count} keys, and its description {entries}: the file is damaged or in use");
+            let what = format!(
+                "the tree has {key_count} keys, and its description says {entries}: the file is damaged or in use"
+            );
             return Err(Halt::Bad { page: database.root, what });
         }
         Ok(())
@@ -256,7 +257,7 @@ impl Walk<'_> {
 
     fn check_depth<E>(&self, database: &Database) -> Result<(), Halt<E>> {
         if database.depth == 0 || database.depth > DEPTH_MAX {
-            let what = format!("a tree of depth {}: a database has at most {DEPTH_MAX}", database.depth);
+            let what = format!("the tree has depth {}, and the maximum is {DEPTH_MAX}", database.depth);
             return Err(Halt::Bad { page: database.root, what });
         }
         Ok(())
@@ -272,14 +273,14 @@ impl Walk<'_> {
         let bytes = self.read_page(page)?;
         let wanted = if levels == 1 { LEAF_FLAG } else { BRANCH_FLAG };
         let lower = match (u64_at(&bytes, 0), u16_at(&bytes, 10), u16_at(&bytes, 12)) {
-            (Some(number), ..) if number != page => return Err(bad("the page has another number")),
+            (Some(number), ..) if number != page => return Err(bad("the page has a wrong number")),
             (_, Some(flags), Some(lower)) if flags & (BRANCH_FLAG | LEAF_FLAG | OVERFLOW_FLAG) == wanted => {
                 usize::from(lower)
             }
-            _ => return Err(bad("the page is not of the kind that its place in the tree needs")),
+            _ => return Err(bad("the page has a wrong kind for its place in the tree")),
         };
         if lower < HEAD_BYTES || lower > bytes.len() {
-            return Err(bad("its number of nodes does not fit"));
+            return Err(bad("the number of nodes does not fit into the page"));
         }
         let mut nodes_bytes = 0;
         for at in (HEAD_BYTES..lower.saturating_sub(1)).step_by(2) {
@@ -302,7 +303,7 @@ impl Walk<'_> {
 
     fn read_page<E>(&self, page: u64) -> Result<Vec<u8>, Halt<E>> {
         if page < 2 || page >= self.pages {
-            return Err(Halt::Bad { page, what: "there is no such page in the file".into() });
+            return Err(Halt::Bad { page, what: "the file does not have this page".into() });
         }
         let mut bytes = vec![0; self.page_bytes];
         self.file.read_at(&mut bytes, page * self.page_bytes as u64).map_err(read_failure(page))?;
@@ -346,7 +347,7 @@ impl Walk<'_> {
         let head = self.read_page(page)?;
         let (flags, count) = (u16_at(&head, 10).unwrap_or(0), u64::from(u32_at(&head, 12).unwrap_or(0)));
         if u64_at(&head, 0) != Some(page) || flags & OVERFLOW_FLAG == 0 {
-            return bad("the page holds no long value");
+            return bad("the page has no long value");
         }
         let fits = count <= self.pages - page && (HEAD_BYTES + size) as u64 <= count * self.page_bytes as u64;
         if size > limits::VALUE_MAX || !fits {
@@ -355,7 +356,7 @@ impl Walk<'_> {
         // Each page belongs to one value.
         self.visited += count;
         if self.visited > self.pages {
-            return bad("several long values have the same pages");
+            return bad("several long values use the same pages");
         }
         let mut value = vec![0; size];
         let offset = page * self.page_bytes as u64 + HEAD_BYTES as u64;

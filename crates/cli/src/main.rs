@@ -79,7 +79,7 @@ fn run() -> Outcome {
             error.print().map_err(Failure::Output)
         }
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Err(Failure::Usage("no command given; see lodestore --help".into()))
+            Err(Failure::Usage("no command was given; see lodestore --help".into()))
         }
         Err(error) => Err(Failure::Usage(usage_line(&error))),
     }

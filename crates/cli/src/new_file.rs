@@ -37,7 +37,7 @@ impl NewFile {
             Ok(_) if !replaces => return Err(Failure::Exists { path: target.into() }),
             Ok(found) if !found.is_file() => {
                 let shown = target.display();
-                let what = "is no regular file: name another one, or leave out -o and redirect the output";
+                let what = "is not a regular file: choose another name, or leave out -o and redirect the output";
                 return Err(Failure::Other(format!("{shown} {what}")));
             }
             _ => {}

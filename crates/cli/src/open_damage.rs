@@ -25,7 +25,9 @@ impl OpenDamage {
         let (found, store) = (Arc::clone(&self.found), path.display().to_string());
         Arc::new(move |event: &Event| {
             let text = match event {
-                Event::Corruption { place, what, .. } => format!("damage was found: {place}: {}", translate(what, &[])),
+                Event::Corruption { place, what, .. } => {
+                    format!("recovery found damage: {place}: {}", translate(what, &[]))
+                }
                 Event::DeviceFailed { .. } | Event::CopyIncomplete { .. } => {
                     translate(&event.to_string(), &[&store]).into_owned()
                 }
@@ -42,7 +44,7 @@ impl OpenDamage {
             note(&format!("note: {text}"));
         }
         if found.len() > PRINTED_FINDINGS_MAX {
-            note(&format!("note: damage was found in {} more places", found.len() - PRINTED_FINDINGS_MAX));
+            note(&format!("note: recovery found damage in {} more places", found.len() - PRINTED_FINDINGS_MAX));
         }
     }
 }

@@ -36,7 +36,7 @@ impl Coding {
     pub fn decode(self, what: &str, text: &OsStr) -> Result<Vec<u8>, Failure> {
         let bytes = text.as_bytes();
         let refuse = |error: &dyn std::fmt::Display, name: &str| {
-            Failure::Usage(format!("{what} {:?} is no {name}: {error}", text.to_string_lossy()))
+            Failure::Usage(format!("{what} {:?} is not {name}: {error}", text.to_string_lossy()))
         };
         match self {
             Self::Plain => Ok(bytes.to_vec()),

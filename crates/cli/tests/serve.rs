@@ -224,7 +224,7 @@ fn a_second_signal_ends_the_program_at_once() {
     let _client = busy_client(&sandbox, "DEBUG SLEEP 10\r\n");
     let mut second = server.prepare_signal("TERM");
     server.signal("TERM");
-    server.wait_for_log("a signal asks for a stop");
+    server.wait_for_log("a signal stops the server");
     second.stdin.take().expect("a pipe").write_all(b"\n").expect("a write");
     assert!(second.wait().expect("sh ends").success());
     assert_eq!(server.end().status.code(), Some(143));
@@ -249,7 +249,7 @@ fn a_stop_that_takes_too_long_ends_the_program() {
 fn stores_and_addresses_that_cannot_be_served_are_refused() {
     let sandbox = Sandbox::new();
     refuses(&sandbox, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, "nothing");
-    let create = "no store at nothing: make one with `lodestore create`, or add --create";
+    let create = "no store at nothing: create one with `lodestore create`, or add --create";
     refuses(&sandbox, &["serve", "nothing", "--port", "0", "--unix", "s"], 3, create);
     assert!(!sandbox.path("nothing").exists() && !sandbox.path("s").exists());
     let server = Served::start(sandbox.command(&small(&[])));
@@ -264,7 +264,7 @@ fn stores_and_addresses_that_cannot_be_served_are_refused() {
     let open = ["serve", "third", "--create", "--listen", "0.0.0.0:0"];
     refuses(&sandbox, &open, 2, "set a password (option password, or");
     assert!(!sandbox.path("third").exists());
-    refuses(&sandbox, &["serve", "third", "--port", "0"], 2, "there is nothing to listen on");
+    refuses(&sandbox, &["serve", "third", "--port", "0"], 2, "has no address to listen on");
     refuses(&sandbox, &["serve", "store", "--engine", "hashkv", "--port", "0", "--unix", "s"], 4, "hashkv");
 }
 
@@ -361,7 +361,7 @@ fn names_of_redis_work_as_flags_and_variables() {
         assert_shown(&shown(&sandbox, &[], &[(&variable, value)]), line, &variable);
     }
     let twice = ["config", "check", "--password", "a", "--requirepass", "b"];
-    sandbox.fails(&twice, 2, "--requirepass: the option is set twice, also by --password");
+    sandbox.fails(&twice, 2, "--requirepass: the option is set twice; the other setting is --password");
     // Parameters of Redis with one value.
     sandbox.ok(&["config", "check", "--appendonly", "no", "--save", ""]);
     sandbox.fails(&["config", "check", "--appendonly", "yes"], 2, "--appendonly: the only value is \"no\"");
@@ -444,14 +444,14 @@ fn refused_options_name_their_source() {
     refused(&["--proto-max-bulk-len", "1"], "--proto-max-bulk-len: \"1\" is not a size from 1M to 512M");
     refused(&["--metrics-remote=maybe"], "--metrics-remote: \"maybe\" is neither yes nor no");
     refused(&["--slowlog-max-len", "-1"], "--slowlog-max-len: \"-1\" is not a whole number from 0 to ");
-    refused(&["--log-format", "xml"], "--log-format: \"xml\" is none of text, json");
+    refused(&["--log-format", "xml"], "--log-format: \"xml\" is not one of text, json");
     refused(&["--listen", "0.0.0.0:1"], "set a password (option password, or");
     refused(&["--metrics", "0.0.0.0:1"], "metrics-remote");
     refused(&["--tls-port", "1"], "TLS: set tls-cert-file to the file with the certificate of the server");
     refused(&["--tls-port", "1", "--tls-cert-file", "a.toml"], "TLS: set tls-key-file to the file with the key");
     let mut command = sandbox.command(&["config", "check"]);
     let output = command.env("LODESTORE_DURABILITY", "much").output().expect("the program starts");
-    failed(&output, 2, "LODESTORE_DURABILITY: give process, power or interval:MS", &["config"]);
+    failed(&output, 2, "LODESTORE_DURABILITY: use process, power or interval:MS", &["config"]);
 }
 
 #[test]
@@ -513,7 +513,7 @@ fn logs_and_the_banner_may_be_json() {
         let message: serde_json::Value = serde_json::from_str(line).expect("JSON");
         assert!(message["message"].is_string() && message["level"].is_string(), "{line}");
     }
-    assert!(text(&ended.stderr).contains("a signal asks for a stop"));
+    assert!(text(&ended.stderr).contains("a signal stops the server"));
 }
 
 #[test]

@@ -151,9 +151,9 @@ fn texts_of_the_user_are_unchanged_and_the_calls_around_them_are_translated() {
 #[test]
 fn a_text_of_the_user_that_is_the_call_itself_is_left_and_the_call_is_translated() {
     let text = error_text(&Error::missing("`Db::open`"));
-    assert_eq!(text, "no store at `Db::open`: make one with `lodestore create`");
+    assert_eq!(text, "no store at `Db::open`: create one with `lodestore create`");
     let text = error_text(&Error::missing("`"));
-    assert_eq!(text, "no store at `: make one with `lodestore create`");
+    assert_eq!(text, "no store at `: create one with `lodestore create`");
 }
 
 #[test]

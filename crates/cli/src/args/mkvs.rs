@@ -19,18 +19,18 @@ pub struct MkvsArgs {
 pub enum MkvsCommand {
     /// Write the state of the groups and devices
     Status(StoreArgs),
-    /// Replace a dead or retired device by a new one, and wait until it has everything
+    /// Replace a failed or retired device by a new device, and wait until it has all data
     Replace {
         /// The matrix
         #[command(flatten)]
         store: StoreArgs,
         /// The group of the device, from 0
         group: usize,
-        /// Its index in the group, from 0
+        /// The index of the device in its group, from 0
         device: usize,
         /// The new device's directory
         directory: PathBuf,
-        /// Open the matrix although too few devices are left to have all acknowledged writes, copy
+        /// Open the matrix even if too few devices are left to have all acknowledged writes, copy
         /// the new device from the others, and give up the writes that only lost devices had
         #[arg(long)]
         salvage: bool,
@@ -49,8 +49,8 @@ pub enum MkvsCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
         patience: u64,
     },
-    /// Wait until every key is in its group and every working device has everything, as after an
-    /// interrupted `add-group` or `replace`
+    /// Wait until every key is in its group and every working device has all data, for example
+    /// after an interrupted `add-group` or `replace`
     Rebalance {
         /// The matrix
         #[command(flatten)]

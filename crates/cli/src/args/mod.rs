@@ -25,24 +25,24 @@ pub use transfer::{BackupArgs, ConvertArgs, ExportArgs, ImportArgs, ImportFormat
 const EXIT_CODES: &str = "\
 Exit codes:
    0  done
-   1  no: the key is absent (get, delete, update), or present (insert), there is no such keyspace,
+   1  no: the key is absent (get, delete, update) or present (insert), the keyspace does not exist,
       or destroy was not confirmed
-   2  bad arguments, options, key or value
+   2  invalid arguments, options, key or value
    3  no store at that path
-   4  the store belongs to another engine, or to a newer or older format
+   4  the store has another engine, or a newer or older format
    5  another process holds the store
-   6  the store, the medium under it or under a new backup, or the index is full
-   7  corrupt data (verify: something was found)
-   8  any other failure, such as one of the operating system
-   9  the medium cannot give the durability asked for, a file of the store is on a weaker medium,
-      or the machine restarted under the store
-  10  import stopped at a line, or refused a data file, that it cannot read
-  11  something is at that path already (create, backup, restore, export, convert), or a foreign
-      file is in the store's directory
-  12  too few devices of a group are there
- 130  stopped by SIGINT (143: SIGTERM), store closed";
+   6  the store, its index, its medium or the medium of a new backup is full
+   7  corrupt data (verify: damage was found)
+   8  any other failure, such as an error of the operating system
+   9  the medium does not support the requested durability, a file of the store is on a less
+      durable medium, or the machine restarted while the store was open
+  10  import stopped at an unreadable line, or refused an unreadable data file
+  11  the path already exists (create, backup, restore, export, convert), or a foreign file is in
+      the store's directory
+  12  a group has too few usable devices
+ 130  stopped by SIGINT (143: SIGTERM) after closing the store";
 
-/// A persistent key-value store for memory that lasts.
+/// A persistent key-value store for persistent memory and files.
 #[derive(Debug, Parser)]
 #[command(name = "lodestore", version, about, after_help = EXIT_CODES, infer_subcommands = false)]
 pub struct Cli {
@@ -54,7 +54,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a store in a new directory
+    /// Create a store in a new directory
     Create(CreateArgs),
     /// Set the value of KEY, whether or not it exists
     Put(WriteArgs),
@@ -72,32 +72,32 @@ pub enum Command {
     Count(CountArgs),
     /// Write the store's statistics
     Stats(StatsArgs),
-    /// Read and check everything
+    /// Read and check all data of a store
     Verify(VerifyArgs),
-    /// Write keys and values in the order of keys
+    /// Write keys and values in key order
     Scan(ScanArgs),
     /// Put every record of a file
     Import(ImportArgs),
     /// Write every record, in key order if the engine has one
     Export(ExportArgs),
-    /// Make a verified copy of a store in a new directory
+    /// Copy a store to a new directory, and verify the copy
     ///
     /// The copy is a store of its own. The program opens STORE itself: a store that another process
     /// has open is refused, and that process makes the backup (Db::backup).
     Backup(BackupArgs),
-    /// Make a store from a backup
+    /// Create a store from a backup
     Restore(RestoreArgs),
-    /// List the keyspaces with names, and the number of keys in each
+    /// List the named keyspaces with their numbers of keys
     Keyspaces(PlainArgs),
     /// Remove a keyspace with all of its keys
     DropKeyspace(DropKeyspaceArgs),
-    /// Describe a store without opening it, also a store in use
+    /// Describe a store without opening it, even if it is in use
     Info(InfoArgs),
     /// Run the background work now: free deleted and overwritten data
     Compact(PlainArgs),
     /// Copy a store into a new one of any engine, and verify the copy
     Convert(ConvertArgs),
-    /// Remove a store: its files, and nothing else
+    /// Remove the files of a store
     Destroy(DestroyArgs),
     /// Describe the medium under PATH, and the meaning of each durability on it
     Doctor(DoctorArgs),
@@ -109,8 +109,8 @@ pub enum Command {
     /// Options come from flags, from variables of the environment (LODESTORE_MAXCLIENTS for
     /// --maxclients), and from a TOML file, in this order; `lodestore config show` lists them.
     /// Redis' names work too.
-    /// Without STORE, $LODESTORE_STORE names the store, or a place for this user is chosen and
-    /// printed. SIGTERM and SIGINT stop the server cleanly.
+    /// Without STORE, $LODESTORE_STORE names the store, or the server chooses a directory for this
+    /// user and prints it. SIGTERM and SIGINT stop the server cleanly.
     #[cfg(feature = "serve")]
     Serve(ServeArgs),
     /// Show or check the configuration of `serve`
@@ -122,7 +122,7 @@ pub enum Command {
     Engines(EnginesArgs),
     /// Write the manual: the main page, or with --dir a page for each command
     Man {
-        /// The directory for all pages; made if it does not exist
+        /// The directory for all pages; it is created if it does not exist
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
@@ -138,7 +138,7 @@ pub enum Command {
 pub struct StoreArgs {
     /// The store's directory
     pub store: PathBuf,
-    /// Refuse the store unless this engine made it
+    /// Refuse the store unless this engine created it
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
     /// Set an option of the engine for this opening; `lodestore engines` lists them
@@ -188,7 +188,7 @@ pub struct CodingArgs {
 /// `create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// The directory to make
+    /// The directory to create
     pub store: PathBuf,
     /// The engine; auto: the best one for the medium
     #[arg(long, value_name = "NAME", default_value = lodestore::options::AUTO_ENGINE)]
@@ -237,7 +237,7 @@ pub struct WriteArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     pub write: WriteArgs,
-    /// Keep the present expiry of the key
+    /// Keep the current expiry of the key
     #[arg(long, conflicts_with = "ttl")]
     pub keep_ttl: bool,
 }
@@ -247,7 +247,7 @@ pub struct UpdateArgs {
 pub struct GetArgs {
     #[command(flatten)]
     pub key: KeyArgs,
-    /// Write the exact bytes and no newline, also on a terminal
+    /// Write the exact bytes and no newline, even on a terminal
     #[arg(long, conflicts_with_all = ["hex", "base64", "json"])]
     pub raw: bool,
 }
@@ -295,10 +295,10 @@ pub struct InfoArgs {
 pub struct DestroyArgs {
     /// The store's directory
     pub store: PathBuf,
-    /// Do not ask. Needed if standard input is not a terminal
+    /// Do not ask for confirmation. Needed if standard input is not a terminal
     #[arg(long)]
     pub yes: bool,
-    /// Of a matrix, also remove its devices in other directories
+    /// Also remove devices of a matrix in other directories
     #[arg(long)]
     pub devices: bool,
     /// Write JSON
@@ -331,7 +331,7 @@ pub struct StatsArgs {
 pub struct VerifyArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Open a store that is refused as damaged or after a restart of the machine, and list the
+    /// Also open a store that is damaged or was open at a restart of the machine, and list the
     /// losses. A store with a damaged index or extent table can only be salvaged afterwards
     #[arg(long)]
     pub salvage: bool,
@@ -344,7 +344,7 @@ pub struct ScanArgs {
     pub store: DataArgs,
     #[command(flatten)]
     pub coding: CodingArgs,
-    /// Only keys that begin with this
+    /// Only keys with this prefix
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     pub prefix: Option<OsString>,
     /// Only keys at or after this one
@@ -353,10 +353,10 @@ pub struct ScanArgs {
     /// Only keys before this one
     #[arg(long, value_name = "K", allow_hyphen_values = true)]
     pub to: Option<OsString>,
-    /// At most this many
+    /// At most this number of keys
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Descending
+    /// In descending order
     #[arg(long)]
     pub reverse: bool,
     /// Omit the values
@@ -384,12 +384,12 @@ pub struct EnginesArgs {
 
 /// Parses a durability. Returns an error text without the option's name, which clap adds.
 fn parse_durability(text: &str) -> Result<Durability, String> {
-    text.parse().map_err(|_| "give process, power or interval:MS with MS of at least 1".to_owned())
+    text.parse().map_err(|_| "use process, power or interval:MS with MS of at least 1".to_owned())
 }
 
 /// Parses a number of seconds, possibly with a fraction.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let refuse = || "give a number of seconds, such as 60 or 0.5".to_owned();
+    let refuse = || "use a number of seconds, such as 60 or 0.5".to_owned();
     let seconds: f64 = text.parse().map_err(|_| refuse())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| refuse())
 }

@@ -66,9 +66,9 @@ impl ServerOptions {
 
 impl Args for ServerOptions {
     fn augment_args(command: Command) -> Command {
-        let store = Arg::new(STORE)
-            .value_name("STORE")
-            .help("The store's directory. Without it: $LODESTORE_STORE, or a place that is chosen and printed");
+        let store = Arg::new(STORE).value_name("STORE").help(
+            "The store's directory. Default: $LODESTORE_STORE, or a directory that the server chooses and prints",
+        );
         let file = Arg::new("config")
             .long("config")
             .value_name("FILE")

@@ -85,20 +85,20 @@ pub struct ImportArgs {
     /// identify lmdb and rocksdb, .tsv and .txt files are tsv, all others are jsonl
     #[arg(long, value_enum)]
     pub format: Option<ImportFormat>,
-    /// Of an LMDB file: the named database
+    /// The named database of an LMDB file
     #[arg(long, value_name = "NAME")]
     pub database: Option<OsString>,
-    /// Of a RocksDB database: the column family, "default" unless given
+    /// The column family of a RocksDB database; by default "default"
     #[arg(long, value_name = "NAME")]
     pub column_family: Option<String>,
-    /// Of an RDB file: the separator of hash and field in the key of a record
+    /// The separator of hash and field in the keys of records from an RDB file
     #[arg(long, value_name = "TEXT", default_value = ":")]
     pub hash_separator: OsString,
-    /// Of LMDB, Redis and RocksDB: refuse the input if any part of it cannot be imported
+    /// Refuse a file of LMDB, Redis or RocksDB if a part of it cannot be imported
     #[arg(long)]
     pub strict: bool,
-    /// Write the number of acknowledged records: at every 10,000, when the input pauses, and at its
-    /// end
+    /// Write the number of acknowledged records: every 10,000 records, when the input pauses, and
+    /// at the end
     #[arg(long)]
     pub acks: bool,
 }
@@ -111,16 +111,16 @@ pub struct ExportArgs {
     /// The format
     #[arg(long, value_enum, default_value = "jsonl")]
     pub format: Format,
-    /// Write to this file. The file appears when it is whole
+    /// Write to this file. The file appears when the export is complete
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Replace the file if it exists
     #[arg(long, requires = "output")]
     pub force: bool,
-    /// Write the records of all keyspaces, with the name of the keyspace in each. Needs jsonl
+    /// Write the records of all keyspaces, each with the name of its keyspace. Needs jsonl
     #[arg(long, conflicts_with = "keyspace")]
     pub all_keyspaces: bool,
-    /// Open a store that is refused as damaged or after a restart of the machine, and write the
+    /// Also open a store that is damaged or was open at a restart of the machine, and write the
     /// readable records; values may be older. A store with a damaged index or extent table can only
     /// be salvaged afterwards
     #[arg(long)]
@@ -135,7 +135,7 @@ pub struct SampleArgs {
     /// Its format; by default .tsv and .txt files are tsv, all others are jsonl
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Only this many records
+    /// Maximum number of records
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
 }

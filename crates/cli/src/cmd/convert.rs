@@ -126,8 +126,8 @@ fn verify(content: &Path, names: &[String], read: &[Account], signal: &StopSigna
     if !is_copy {
         let (wrote, read) = (records_of(&found), records_of(read));
         let what = format!(
-            "its {wrote} records are not the {read} that were read: nothing was converted, run `lodestore verify` on SRC \
-             and convert again"
+            "the new store has {wrote} records, which differ from the {read} records of SRC, so nothing was \
+             converted: run `lodestore verify` on SRC, and convert again"
         );
         return Err(Failure::Store(Error::corrupt("the new store", what)));
     }

@@ -15,7 +15,9 @@ pub fn run(args: &DestroyArgs) -> Outcome {
     let path = args.store.display();
     if !args.yes {
         if !io::stdin().is_terminal() {
-            let what = format!("destroy removes all of {path} for good, and standard input is no terminal: add --yes");
+            let what = format!(
+                "destroy removes {path} permanently, and standard input is not a terminal: add --yes to confirm"
+            );
             return Err(Failure::Usage(what));
         }
         let what = match info(&args.store) {
@@ -28,7 +30,7 @@ pub fn run(args: &DestroyArgs) -> Outcome {
             Err(error) => return Err(error.into()),
         };
         if !is_confirmed(&what)? {
-            return Err(Failure::No("not confirmed: nothing was removed".into()));
+            return Err(Failure::No("not confirmed, so nothing was removed: answer yes, or add --yes".into()));
         }
     }
     let remove = if args.devices { destroy_with_devices } else { destroy };

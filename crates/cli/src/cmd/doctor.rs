@@ -75,9 +75,9 @@ fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
     let medium = &found.medium;
     let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let caches = if medium.caches_persist {
-        "persist: no flush is needed"
+        "persistent, so no flush is needed"
     } else {
-        "do not persist, as far as the kernel tells"
+        "not persistent, according to the kernel"
     };
     let mut rows = vec![
         ("probed", found.probed.display().to_string()),
@@ -98,7 +98,7 @@ fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
         ),
     ];
     match &found.store {
-        None => rows.push(("store", "none there".to_owned())),
+        None => rows.push(("store", "none at this path".to_owned())),
         Some(Err(error)) => rows.push(("store", error_text(error))),
         Some(Ok(store)) => rows.push((
             "store",
@@ -109,7 +109,7 @@ fn as_table(found: &Diagnosis) -> Vec<(String, String)> {
                 store.durability,
                 found.store_bytes.map_or_else(|| "unknown".into(), format_size),
                 format_size(store.capacity),
-                if store.clean { "clean" } else { "not clean, or it is open now" }
+                if store.clean { "clean" } else { "not clean, or the store is open now" }
             ),
         )),
     }

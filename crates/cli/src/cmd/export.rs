@@ -29,7 +29,8 @@ pub fn run(args: &ExportArgs) -> Outcome {
     // The output is JSON already in this format, so --json selects it.
     let format = if args.store.json { Format::Jsonl } else { args.format };
     if args.all_keyspaces && format != Format::Jsonl {
-        let what = "only jsonl has the keyspace in each record: leave out --format, or export with --keyspace";
+        let what = "only the format jsonl has the keyspace of each record: leave out --format, or export one \
+                    keyspace with --keyspace";
         return Err(Failure::Usage(what.into()));
     }
     if let Some(path) = &args.output {
@@ -64,7 +65,9 @@ fn refuse_store_file(target: &Path, store: &Path) -> Outcome {
     let (Ok(parent), Ok(store)) = (parent.canonicalize(), store.canonicalize()) else { return Ok(()) };
     if parent.starts_with(&store) || parent.join(FIRST_REGION).exists() {
         let shown = target.display();
-        return Err(Failure::Other(format!("{shown} is in the directory of a store: name a file elsewhere")));
+        return Err(Failure::Other(format!(
+            "{shown} is in the directory of a store: choose a file in another directory"
+        )));
     }
     Ok(())
 }
@@ -177,7 +180,8 @@ impl<'a> Export<'a> {
         let found = recovery.corrupt;
         if found > 0 {
             note(&format!(
-                "all {exported} records that the store shows are out; recovery also found damage in {found} places that hold no record"
+                "all {exported} visible records were exported; recovery also found {found} damaged places without \
+                 records"
             ));
             self.opened.damage.print();
         }

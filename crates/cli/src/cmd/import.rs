@@ -49,8 +49,8 @@ pub fn run(args: &ImportArgs) -> Outcome {
         (None, _) => Format::of(None, &args.file),
     };
     if args.strict || args.database.is_some() || args.column_family.is_some() {
-        let what = "--strict, --database and --column-family are for files of LMDB, Redis and RocksDB: leave them out, \
-                    or give --format";
+        let what = "--strict, --database and --column-family are only for files of LMDB, Redis and RocksDB: leave \
+                    them out, or add --format";
         return Err(Failure::Usage(what.into()));
     }
     let (source, size) = open(&args.file)?;
@@ -113,12 +113,12 @@ pub fn with_import(args: &ImportArgs, unit: &'static str, work: impl FnOnce(&mut
 fn start_failure(error: &io::Error) -> Failure {
     let advice = match error.raw_os_error() {
         // EAGAIN
-        Some(11) => "an import needs 2 threads of its own: raise the limit of threads (ulimit -u, or the container's)",
+        Some(11) => "an import needs 2 threads: raise the limit of threads (ulimit -u, or the container's limit)",
         // ENFILE and EMFILE
-        Some(23 | 24) => "an import needs 8 file descriptors of its own: raise the limit of open files (ulimit -n)",
+        Some(23 | 24) => "an import needs 8 file descriptors: raise the limit of open files (ulimit -n)",
         _ => io_advice(error),
     };
-    Failure::Other(format!("starting to read: {error}; {advice}"))
+    Failure::Other(format!("starting the import: {error}; {advice}"))
 }
 
 /// Opens the file. Returns its length if it has one.
@@ -206,7 +206,7 @@ impl Import<'_> {
                 }
                 Item::Pause => self.acknowledge()?,
                 Item::End if lines.may_be_cut() => {
-                    note("the last line has no newline: if the input was cut, its last value is too short");
+                    note("the last line has no newline: if the input is truncated, the last value is too short");
                     return lines.finish().map_or(Ok(()), |line| self.import_line(line, input));
                 }
                 Item::End => return lines.finish().map_or(Ok(()), |line| self.import_line(line, input)),
@@ -260,9 +260,9 @@ impl Import<'_> {
             self.out.line(format!("acknowledged {}", self.acknowledged))
         };
         // A missing reader of acknowledgements ends the import, but not as a success.
-        reported
-            .and_then(|()| self.out.flush())
-            .map_err(|failure| Failure::Other(format!("{failure}: import stopped, {} records are in", self.imported)))
+        reported.and_then(|()| self.out.flush()).map_err(|failure| {
+            Failure::Other(format!("{failure}: import stopped after {} imported records", self.imported))
+        })
     }
 
     fn write_summary(&mut self, took: Duration, complete: bool) -> Outcome {
@@ -308,7 +308,7 @@ mod tests {
     fn an_import_that_cannot_start_names_the_limit_to_raise() {
         for (number, says) in [(11, "ulimit -u"), (23, "ulimit -n"), (24, "ulimit -n"), (12, "free memory")] {
             let text = start_failure(&io::Error::from_raw_os_error(number)).to_string();
-            assert!(text.starts_with("starting to read: ") && text.contains(says), "{text}");
+            assert!(text.starts_with("starting the import: ") && text.contains(says), "{text}");
         }
     }
 }

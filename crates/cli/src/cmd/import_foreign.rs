@@ -84,7 +84,7 @@ impl<'a> CheckedFile<'a> {
     /// [`Failure::Usage`]; [`Failure::File`].
     pub fn read(args: &'a ImportArgs, foreign: ForeignFormat, signal: &StopSignal) -> Outcome<Self> {
         if args.file == Path::new("-") {
-            let what = "a data file is read twice, so it cannot come from standard input: give the name of the file";
+            let what = "a data file is read twice, so standard input is not possible: use the name of a file";
             return Err(Failure::Usage(what.into()));
         }
         let inside = args.file.join(LMDB_FILE);
@@ -92,7 +92,10 @@ impl<'a> CheckedFile<'a> {
         let opened = File::open(&path).and_then(|file| file.metadata().map(|metadata| (file, metadata.is_file())));
         let (file, is_file) = opened.map_err(file_failure("opening", &path))?;
         if !is_file {
-            return Err(Failure::Usage(format!("{} is no ordinary file: give one", path.display())));
+            return Err(Failure::Usage(format!(
+                "{} is not a regular file: use the name of a regular file",
+                path.display()
+            )));
         }
         let mut checked = Self { args, foreign, path, file, records: 0, skipped: 0 };
         let (mut count, mut keys) = (0u64, KeySet::default());
@@ -101,8 +104,8 @@ impl<'a> CheckedFile<'a> {
             // The keys of an LMDB database differ by its format.
             if foreign == ForeignFormat::Rdb && !keys.insert(args.store.keyspace.as_deref(), &record) {
                 let what = format!(
-                    "two of its records have the key {}: choose another --hash-separator, which joins the keys and the \
-                     fields of hashes, and no --keyspace that is also the name of a database (db1, db2 ...)",
+                    "two records have the key {}: choose another --hash-separator, which joins the keys and the \
+                     fields of hashes, and a --keyspace that is not the name of a database (db1, db2 ...)",
                     display_key(&record.key)
                 );
                 return Err(checked.refusal("the file".into(), what));
@@ -113,10 +116,12 @@ impl<'a> CheckedFile<'a> {
         checked.skipped = found.count;
         if let Some(what) = found.what {
             if args.strict {
-                let what = format!("it holds {what}, which --strict refuses: leave it out to import the others");
+                let what = format!(
+                    "the file has {what}, which --strict refuses: leave out --strict to import the other records"
+                );
                 return Err(checked.refusal("the file".into(), what));
             }
-            note(&format!("left out: {what}"));
+            note(&format!("not imported: {what}"));
         }
         Ok(checked)
     }
@@ -158,7 +163,7 @@ impl<'a> CheckedFile<'a> {
             Err(rdb::Halt::Caller(failure)) => return Err(failure),
         };
         let kinds: Vec<String> = summary.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let what = (!kinds.is_empty()).then(|| format!("{} (strings and hashes are imported)", kinds.join(", ")));
+        let what = (!kinds.is_empty()).then(|| format!("{} (only strings and hashes are imported)", kinds.join(", ")));
         Ok(SkippedItems { count: summary.skipped.values().sum(), what })
     }
 
@@ -170,7 +175,7 @@ impl<'a> CheckedFile<'a> {
             Err(lmdb::Halt::NoDatabase) => {
                 let name = display_key(database.unwrap_or_default());
                 return Err(Failure::Usage(format!(
-                    "no database {name} in {}: leave out --database to see the names of all",
+                    "no database {name} in {}: leave out --database for a list of all names",
                     self.path.display()
                 )));
             }
@@ -181,7 +186,7 @@ impl<'a> CheckedFile<'a> {
         let names = names.join(", ");
         if summary.records == 0 && !names.is_empty() {
             let what =
-                format!("{} has named databases only: choose one of {names} with --database", self.path.display());
+                format!("{} has only named databases: choose one of {names} with --database", self.path.display());
             return Err(Failure::Usage(what));
         }
         let mut what = Vec::new();

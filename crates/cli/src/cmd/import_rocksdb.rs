@@ -53,7 +53,7 @@ struct Source<'a> {
 impl<'a> Source<'a> {
     fn open(args: &'a ImportArgs) -> Outcome<Self> {
         if args.file == Path::new("-") {
-            return Err(Failure::Usage("a RocksDB database is a directory: give its name".into()));
+            return Err(Failure::Usage("a RocksDB database is a directory: use the name of the directory".into()));
         }
         let family = args.column_family.as_deref().unwrap_or(DEFAULT_FAMILY);
         match RocksDbReader::open(&args.file, family) {
@@ -96,12 +96,12 @@ impl<'a> Source<'a> {
             }
             _ if self.args.strict => {
                 let what = format!(
-                    "the database has the column families {names}, which --strict refuses: give --column-family {DEFAULT_FAMILY} to \
-                     import the default one alone"
+                    "the database has the column families {names}, which --strict refuses: add --column-family \
+                     {DEFAULT_FAMILY} to import only the default column family"
                 );
                 return Err(refusal(self.args, &what));
             }
-            _ => note(&format!("left out: the column families {names} (--column-family imports one)")),
+            _ => note(&format!("not imported: the column families {names} (--column-family imports one)")),
         }
         Ok(others.len() as u64)
     }

@@ -17,7 +17,7 @@ pub fn run(args: &InfoArgs) -> Outcome {
         out.json(as_json(&found))?;
     } else {
         out.table(&as_table(&found))?;
-        out.line("keyspaces are not read: `lodestore keyspaces` opens the store and lists them")?;
+        out.line("keyspaces are not shown: `lodestore keyspaces` opens the store and lists them")?;
     }
     out.flush()
 }
@@ -61,7 +61,9 @@ fn as_table(found: &Info) -> Vec<(String, String)> {
     let state = match state(found) {
         "open" => format!("open by {}", found.holder.as_deref().unwrap_or_default()),
         "clean" => "clean stop".to_owned(),
-        _ => "no clean stop: the next open recovers (or a process in another container has it open)".to_owned(),
+        _ => {
+            "no clean stop: the next open recovers the store, or a process in another container has it open".to_owned()
+        }
     };
     let emulated = if header.emulate_dax { ", treated as DAX" } else { "" };
     // The host of a matrix has no information about its devices.

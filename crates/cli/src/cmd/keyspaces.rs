@@ -43,7 +43,7 @@ pub fn remove(args: &DropKeyspaceArgs) -> Outcome {
             // The space is freed while the store is open, so the command waits.
             if let Err(error) = opened.db.settle() {
                 let why = error_text(&error);
-                note(&format!("the keyspace is dropped, but not all of its space is free: {why}"));
+                note(&format!("the keyspace is dropped, and the next open frees the rest of its space: {why}"));
             }
             Ok(())
         })

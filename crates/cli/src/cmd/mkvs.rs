@@ -42,7 +42,7 @@ fn report_loss(args: &StoreArgs, group: usize, what: &str) -> Outcome {
     if args.json {
         out.json(object([("group", group.into()), ("gave_up", what.into())]))?;
     } else {
-        out.line(format!("group {group} gives up what could not be read: {what}"))?;
+        out.line(format!("group {group} gives up unreadable data: {what}"))?;
     }
     out.flush()
 }
@@ -123,11 +123,11 @@ fn write_status(status: &MatrixStatus, is_open: bool, as_json: bool, out: &mut O
             ("devices", devices.into()),
         ]));
     }
-    let moving = if status.settled_groups < status.groups { ", keys are on their way to the newest" } else { "" };
+    let moving = if status.settled_groups < status.groups { ", keys are moving to the newest group" } else { "" };
     out.line(format!("{} groups, acks {}{moving}", status.groups, status.acks.name()))?;
     for (group, what) in status.given_up.iter().enumerate() {
         if let Some(what) = what {
-            out.line(format!("group {group}: a salvage gave up what it could not read: {what}"))?;
+            out.line(format!("group {group}: a salvage gave up unreadable data: {what}"))?;
         }
     }
     let rows: Vec<(String, String)> = status

@@ -129,7 +129,9 @@ impl Opened {
 /// Returns the answer of a command on a keyspace that does not exist.
 fn no_keyspace(name: &str, path: &Path) -> Failure {
     let (name, path) = (display_key(name.as_bytes()), path.display());
-    Failure::No(format!("no keyspace {name} in {path}: see `lodestore keyspaces {path}`, or make it with put"))
+    Failure::No(format!(
+        "no keyspace {name} in {path}: `lodestore keyspaces {path}` lists the keyspaces, and put creates one"
+    ))
 }
 
 /// Opens the store, runs `work` on its default keyspace, writes the answer and closes the store.
@@ -225,8 +227,8 @@ fn engines(json: bool) -> Outcome {
                 .options()
                 .iter()
                 .map(|spec| {
-                    let when = if spec.fixed { "; at creation only" } else { "" };
-                    let help = format!("{} (takes {}{when})", spec.help, spec.takes);
+                    let when = if spec.fixed { "; only at creation" } else { "" };
+                    let help = format!("{} (values: {}{when})", spec.help, spec.takes);
                     (format!("  {}={}", spec.name, spec.default), help)
                 })
                 .collect();

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome};
 /// [`Failure::Usage`].
 pub fn run(args: &ImportArgs) -> Outcome {
     Err(Failure::Usage(format!(
-        "{} is imported as RocksDB, which this program was built without: build it with `cargo build --release -p \
+        "{} needs support for RocksDB, which is not in this build: build the program with `cargo build --release -p \
          lodestore-cli --features peers` (or cargo install lodestore-cli --features peers), and install RocksDB's \
          library (scripts/peers.sh)",
         args.file.display()

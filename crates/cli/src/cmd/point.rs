@@ -56,7 +56,7 @@ fn write_for(args: &WriteArgs, mode: Mode, lifetime: Lifetime) -> Outcome {
     let value = match (&args.value, &args.value_file) {
         (Some(text), _) => coding.decode("VALUE", text)?,
         (None, Some(file)) => read_value(file)?,
-        (None, None) => return Err(Failure::Usage("give VALUE or --value-file".into())),
+        (None, None) => return Err(Failure::Usage("add VALUE or --value-file".into())),
     };
     let access = if mode == Mode::Update { Access::Read } else { Access::Create };
     with_keyspace(&args.store, access, |store, out| {
@@ -67,9 +67,9 @@ fn write_for(args: &WriteArgs, mode: Mode, lifetime: Lifetime) -> Outcome {
         match (done, mode) {
             (true, _) => Ok(()),
             (false, Mode::Insert) => {
-                Err(Failure::No(format!("key {} is there already: use put or update to change it", display_key(&key))))
+                Err(Failure::No(format!("key {} already exists: use put or update to change it", display_key(&key))))
             }
-            (false, _) => Err(Failure::No(format!("no key {}: use put or insert to make it", display_key(&key)))),
+            (false, _) => Err(Failure::No(format!("no key {}: use put or insert to create it", display_key(&key)))),
         }
     })
 }

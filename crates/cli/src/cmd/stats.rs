@@ -118,9 +118,9 @@ fn wear_rows(wear: &Wear, sized: impl Fn(u64) -> String) -> Vec<(String, String)
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of byte counts, shown")]
     let mean = wear.mean as u64;
     let mut rows = vec![
-        row("written in all its life", sized(wear.bytes)),
+        row("written in total", sized(wear.bytes)),
         row("  segments", thousands(wear.segments)),
-        row("  mean a segment", sized(mean)),
+        row("  mean per segment", sized(mean)),
     ];
     rows.extend(hottest);
     rows
@@ -151,7 +151,7 @@ fn as_table(stats: &Stats) -> Vec<(String, String)> {
         ("durability", stats.durability.to_string()),
         ("keys", thousands(stats.keys)),
         ("DRAM bytes", sized(stats.dram_bytes)),
-        ("  of them fixed", sized(stats.dram_fixed_bytes)),
+        ("  fixed part", sized(stats.dram_fixed_bytes)),
         ("  budget", budget),
         ("medium capacity", sized(space.capacity)),
         ("  size now", sized(space.size)),
@@ -164,7 +164,7 @@ fn as_table(stats: &Stats) -> Vec<(String, String)> {
         ("recovery", recovered),
         ("  ready after", format!("{:.1?}", recovery.ready_after)),
         ("  keys found", thousands(recovery.keys)),
-        ("  found wrong", thousands(recovery.corrupt)),
+        ("  damaged places", thousands(recovery.corrupt)),
     ];
     let counters = stats.engine_counters.iter().map(|(metric, number)| counter_row(stats.engine, metric, *number));
     let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));

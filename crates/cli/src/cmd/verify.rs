@@ -25,10 +25,7 @@ pub fn run(args: &VerifyArgs) -> Outcome {
         // The engine reports the remaining findings. Recovery may have left out damage that no walk
         // finds.
         if report.is_clean() && corrupt > 0 {
-            report.find(
-                "recovery",
-                format!("{corrupt} entries, records or places were found damaged while the store was recovered"),
-            );
+            report.find("recovery", format!("recovery found {corrupt} damaged entries, records or places"));
         }
         let path = args.store.store.display().to_string();
         let text_of = |finding: &Finding| translate(&finding.what, &[&path]).into_owned();
@@ -49,7 +46,7 @@ pub fn run(args: &VerifyArgs) -> Outcome {
                 "checked {} records, {}: {}",
                 thousands(report.records),
                 format_size(report.bytes),
-                if report.is_clean() { "clean".to_owned() } else { format!("{} wrong", report.findings.len()) }
+                if report.is_clean() { "clean".to_owned() } else { format!("{} damaged", report.findings.len()) }
             ))?;
         }
         match report.is_clean() {

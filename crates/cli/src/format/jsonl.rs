@@ -95,7 +95,7 @@ pub fn write(
 /// Reads one line, without its newline.
 pub fn parse(line: &[u8]) -> Result<Record, String> {
     if line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        return Err("a record is an object, such as {\"key\":\"k\",\"value\":\"v\"}, and no array".into());
+        return Err("a record must be an object, such as {\"key\":\"k\",\"value\":\"v\"}, and not an array".into());
     }
     let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string().replace(" at line 1", " at"))?;
     Ok(Record {
@@ -110,9 +110,9 @@ fn bytes(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec
     match (text, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => {
-            base64::decode(base64.as_bytes()).map_err(|error| format!("{name}_b64 is no base64: {error}"))
+            base64::decode(base64.as_bytes()).map_err(|error| format!("{name}_b64 is not base64: {error}"))
         }
-        (None, None) => Err(format!("there is no \"{name}\" and no \"{name}_b64\"")),
-        (Some(_), Some(_)) => Err(format!("give \"{name}\" or \"{name}_b64\", not both")),
+        (None, None) => Err(format!("the record has neither \"{name}\" nor \"{name}_b64\"")),
+        (Some(_), Some(_)) => Err(format!("use \"{name}\" or \"{name}_b64\", not both")),
     }
 }

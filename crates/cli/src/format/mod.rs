@@ -87,7 +87,9 @@ impl Format {
         match (self, keyspace) {
             (_, None) => self.write(out, key, value, expiry),
             (Self::Jsonl, _) => jsonl::write(out, keyspace, key, Some(value), expiry),
-            (Self::Tsv, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, "tsv has no keyspaces: use jsonl")),
+            (Self::Tsv, _) => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "the format tsv has no keyspaces: use jsonl"))
+            }
         }
     }
 

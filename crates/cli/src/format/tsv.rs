@@ -56,7 +56,7 @@ pub fn unescape(field: &[u8]) -> Result<Vec<u8>, String> {
                 _ => return Err("\\x needs two hexadecimal digits".into()),
             },
             [b'x', ..] => return Err("\\x needs two hexadecimal digits".into()),
-            _ => return Err("a backslash needs t, n, r, x or another backslash behind it".into()),
+            _ => return Err("a backslash needs t, n, r, x or another backslash after it".into()),
         };
         out.push(byte);
         rest = &rest[used..];
@@ -88,19 +88,19 @@ pub fn parse(line: &[u8]) -> Result<Record, String> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut fields = line.split(|byte| *byte == b'\t');
     let key = unescape(fields.next().unwrap_or_default())?;
-    let value = fields.next().ok_or("there is no tab between a key and a value")?;
+    let value = fields.next().ok_or("the line has no tab between a key and a value")?;
     let value = unescape(value)?;
     let expiry = match fields.next() {
         None => None,
         Some(text) => {
             let millis = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             Some(Expiry::at_millis(
-                millis.ok_or("the third field is no expiry in milliseconds; write a tab in a value as \\t")?,
+                millis.ok_or("the third field is not an expiry in milliseconds; write a tab in a value as \\t")?,
             ))
         }
     };
     match fields.next() {
         None => Ok(Record { key, value, expiry, keyspace: None }),
-        Some(_) => Err("there are more than three fields; write a tab in a value as \\t".into()),
+        Some(_) => Err("the line has more than three fields; write a tab in a value as \\t".into()),
     }
 }

@@ -32,7 +32,7 @@ impl BoundedBytes {
         if needed > self.bytes_max {
             let Self { name, bytes_max, .. } = self;
             return Err(format!(
-                "a {name} of more than {bytes_max} bytes: use fewer, or add the newline that is missing"
+                "the {name} has more than {bytes_max} bytes: use fewer bytes, or add the missing newline"
             ));
         }
         if needed > self.bytes.capacity() {
@@ -41,8 +41,8 @@ impl BoundedBytes {
             reserved.or_else(|_| self.bytes.try_reserve_exact(more.len())).map_err(|_| {
                 let name = self.name;
                 format!(
-                    "there is no memory for a {name} of more than {len} bytes: free memory, raise the limit on it \
-                     (ulimit -v), or split the value over several keys"
+                    "there is not enough memory for a {name} of more than {len} bytes: free memory, raise the memory \
+                     limit (ulimit -v), or split the value over several keys"
                 )
             })?;
         }

@@ -114,7 +114,7 @@ impl Json {
                     Expected::End => "nothing after the object",
                     _ => "a string, a number or null",
                 };
-                return Err(format!("{:?} is no part of a record: {expected} is expected", char::from(byte)));
+                return Err(format!("{:?} is not part of a record: {expected} is expected", char::from(byte)));
             }
         };
         Ok(())
@@ -128,7 +128,7 @@ impl Json {
             let known = NAMES.iter().position(|known| *known == name);
             self.field = known.ok_or_else(|| format!("unknown field {name:?}, use {}", NAMES.join(", ")))?;
             if std::mem::replace(&mut self.seen[self.field], true) {
-                return Err(format!("{name:?} is given twice"));
+                return Err(format!("the record has {name:?} twice"));
             }
             self.name.clear();
             self.expected = Expected::Colon;
@@ -138,12 +138,12 @@ impl Json {
 
     fn begin_text(&mut self) -> Result<(), String> {
         if self.field == EXPIRY_INDEX {
-            return Err("\"expires_at_ms\" is no number of milliseconds".into());
+            return Err("\"expires_at_ms\" is not a number of milliseconds".into());
         }
         let text = &mut self.texts[self.field / 2];
         if text.is_some() {
             let name = NAMES[self.field / 2 * 2];
-            return Err(format!("give \"{name}\" or \"{name}_b64\", not both"));
+            return Err(format!("use \"{name}\" or \"{name}_b64\", not both"));
         }
         let decoded = match self.field {
             0 | 1 => BoundedBytes::key(),
@@ -156,7 +156,7 @@ impl Json {
 
     fn read_text(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let name = NAMES[self.field];
-        let text = self.texts[self.field / 2].as_mut().ok_or("there is no such field")?;
+        let text = self.texts[self.field / 2].as_mut().ok_or("the field does not exist")?;
         let (used, ended) = self.string.read(bytes, &mut |decoded| text.extend(name, decoded))?;
         if ended {
             text.end(name)?;
@@ -177,7 +177,7 @@ impl Json {
             if word != "null" {
                 let digits = word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
                 let millis = word.parse().ok().filter(|_| digits && self.field == EXPIRY_INDEX);
-                let what = || format!("invalid type: {word} is no {}", NAMES[self.field]);
+                let what = || format!("invalid type: {word} is not a {}", NAMES[self.field]);
                 self.millis = Some(millis.ok_or_else(what)?);
             }
         }
@@ -186,11 +186,11 @@ impl Json {
 
     pub fn finish(self) -> Result<Record, String> {
         if self.expected != Expected::End {
-            return Err("EOF: the line ends before its object".into());
+            return Err("EOF: the line ends before the end of its object".into());
         }
         let [key, value, keyspace] = self.texts;
         let bytes = |text: Option<Text>, name: &str| {
-            let text = text.ok_or_else(|| format!("there is no \"{name}\" and no \"{name}_b64\""))?;
+            let text = text.ok_or_else(|| format!("the record has neither \"{name}\" nor \"{name}_b64\""))?;
             Ok::<_, String>(text.decoded.into_bytes())
         };
         Ok(Record {
@@ -198,7 +198,7 @@ impl Json {
             value: bytes(value, "value")?,
             expiry: self.millis.map(Expiry::at_millis),
             keyspace: keyspace
-                .map(|text| String::from_utf8(text.decoded.into_bytes()).map_err(|_| "\"keyspace\" is no UTF-8"))
+                .map(|text| String::from_utf8(text.decoded.into_bytes()).map_err(|_| "\"keyspace\" is not UTF-8"))
                 .transpose()?,
         })
     }
@@ -224,13 +224,13 @@ impl Text {
             Some(pending) => decode(name, &pending, &mut self.decoded),
             None => std::str::from_utf8(self.decoded.as_bytes())
                 .map(drop)
-                .map_err(|_| format!("\"{name}\" is no UTF-8: use \"{name}_b64\"")),
+                .map_err(|_| format!("\"{name}\" is not UTF-8: use \"{name}_b64\"")),
         }
     }
 }
 
 fn decode(name: &str, text: &[u8], decoded: &mut BoundedBytes) -> Result<(), String> {
-    let bytes = base64::decode(text).map_err(|error| format!("{name} is no base64: {error}"))?;
+    let bytes = base64::decode(text).map_err(|error| format!("{name} is not base64: {error}"))?;
     decoded.extend(&bytes)
 }
 
@@ -268,7 +268,7 @@ impl StringDecoder {
                     let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
                     let (run, after) = rest.split_at(rest.iter().position(special).unwrap_or(rest.len()));
                     if self.high_surrogate.is_some() && (!run.is_empty() || byte != b'\\') {
-                        return Err("half a surrogate pair is no character".into());
+                        return Err("half of a surrogate pair is not a character".into());
                     }
                     out(run)?;
                     rest = after;
@@ -299,7 +299,7 @@ impl StringDecoder {
             return Ok(());
         }
         if self.high_surrogate.is_some() {
-            return Err("half a surrogate pair is no character".into());
+            return Err("half of a surrogate pair is not a character".into());
         }
         self.escape = Escape::No;
         out(match byte {
@@ -311,7 +311,7 @@ impl StringDecoder {
             b'n' => b"\n",
             b'r' => b"\r",
             b't' => b"\t",
-            _ => return Err(format!("\\{} is no escape sequence", char::from(byte))),
+            _ => return Err(format!("\\{} is not an escape sequence", char::from(byte))),
         })
     }
 
@@ -336,7 +336,7 @@ impl StringDecoder {
             (None, _) => [unit].to_vec(),
             (Some(high_surrogate), _) => [high_surrogate, unit].to_vec(),
         };
-        let text = String::from_utf16(&units).map_err(|_| "half a surrogate pair is no character")?;
+        let text = String::from_utf16(&units).map_err(|_| "half of a surrogate pair is not a character")?;
         out(text.as_bytes())
     }
 }

@@ -43,7 +43,7 @@ impl LongLine {
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.bytes_read = self.bytes_read.saturating_add(bytes.len());
         if self.bytes_read > self.bytes_max {
-            return Err("longer than any record: is there a newline missing?".into());
+            return Err("the line is longer than any record: a newline may be missing".into());
         }
         match &mut self.decoder {
             Decoder::Jsonl(json) => json.feed(bytes),
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(in_pieces(Format::Jsonl, &line, &[10_000, 3, 70_001]).map(|record| record.value), Ok(value));
         line[150_000] = b'!';
         let what = in_pieces(Format::Jsonl, &line, &[5]).expect_err("no base64");
-        assert!(what.contains("value_b64 is no base64"), "{what}");
+        assert!(what.contains("value_b64 is not base64"), "{what}");
     }
 
     #[test]

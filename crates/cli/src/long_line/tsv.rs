@@ -62,7 +62,7 @@ impl Tsv {
             rest = after;
             match byte {
                 b'\t' if self.field == 2 => {
-                    return Err("there are more than three fields; write a tab in a value as \\t".into());
+                    return Err("the line has more than three fields; write a tab in a value as \\t".into());
                 }
                 b'\t' => self.field += 1,
                 b'\r' => self.has_return = true,
@@ -106,13 +106,13 @@ impl Tsv {
             return Err("the line ends within an escape sequence that a backslash begins".into());
         }
         if self.field == 0 {
-            return Err("there is no tab between a key and a value".into());
+            return Err("the line has no tab between a key and a value".into());
         }
         let [key, value, expiry] = self.fields.map(BoundedBytes::into_bytes);
         let millis = || std::str::from_utf8(&expiry).ok()?.parse().ok();
         let expiry = match self.field {
             2 => Some(Expiry::at_millis(
-                millis().ok_or("the third field is no expiry in milliseconds; write a tab in a value as \\t")?,
+                millis().ok_or("the third field is not an expiry in milliseconds; write a tab in a value as \\t")?,
             )),
             _ => None,
         };

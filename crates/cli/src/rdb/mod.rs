@@ -82,7 +82,7 @@ impl<R: Read> Source<R> {
         let mut bytes = [0; N];
         match self.input.read_exact(&mut bytes) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.fail("the file ends too early"),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.fail("the file is truncated"),
             Err(error) => return Err(Halt::Io(error)),
         }
         self.sum.update(&bytes);
@@ -98,12 +98,12 @@ impl<R: Read> Source<R> {
     /// Reads `len` bytes. Memory grows with the bytes that are there.
     fn read_bytes<E>(&mut self, len: u64) -> Result<Vec<u8>, Halt<E>> {
         if len > limits::VALUE_MAX as u64 {
-            return self.fail(format!("a string of {len} bytes, which is longer than any value"));
+            return self.fail(format!("a string has {len} bytes, which is longer than any value"));
         }
         let mut bytes = Vec::new();
         (&mut self.input).take(len).read_to_end(&mut bytes).map_err(Halt::Io)?;
         if (bytes.len() as u64) < len {
-            return self.fail("the file ends too early");
+            return self.fail("the file is truncated");
         }
         self.sum.update(&bytes);
         self.at += len;
@@ -126,9 +126,10 @@ pub fn read<E>(
     let head: [u8; HEAD_BYTES] = source.read_array()?;
     let digits = std::str::from_utf8(&head[MAGIC.len()..]).ok().filter(|_| head.starts_with(MAGIC));
     match digits.and_then(|digits| digits.parse().ok()) {
-        None => return source.fail("this is no RDB file of Redis"),
+        None => return source.fail("the file is not an RDB file of Redis"),
         Some(version) if !(VERSION_MIN..=VERSION_MAX).contains(&version) => {
-            let what = format!("RDB version {version}: versions {VERSION_MIN} to {VERSION_MAX} can be read");
+            let what =
+                format!("RDB version {version} is not supported: use a file of version {VERSION_MIN} to {VERSION_MAX}");
             return source.fail(what);
         }
         Some(_) => {}
@@ -177,7 +178,7 @@ impl<R: Read, E> Body<'_, R, E> {
                 source.read_len()?;
             }
             247 => source.skip_module_aux()?,
-            246 => return source.fail("a function of a preview of Redis 7.0, which has no stable format"),
+            246 => return source.fail("the file has a function of a preview of Redis 7.0, whose format is not stable"),
             245 => {
                 source.read_string()?;
                 *self.summary.skipped.entry("functions").or_default() += 1;
@@ -255,7 +256,9 @@ impl<R: Read, E> Body<'_, R, E> {
         let items = items.or_else(|what| self.source.fail(format!("a packed hash is damaged: {what}")))?;
         let width = if has_expiries { 3 } else { 2 };
         if !items.len().is_multiple_of(width) {
-            return self.source.fail(format!("a packed hash has {} items, no multiple of {width}", items.len()));
+            return self
+                .source
+                .fail(format!("a packed hash has {} items, which is not a multiple of {width}", items.len()));
         }
         let mut items = items.into_iter();
         while let (Some(field), Some(value)) = (items.next(), items.next()) {
@@ -265,7 +268,7 @@ impl<R: Read, E> Body<'_, R, E> {
                 Some(text) => match std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
                     Some(0) => None,
                     Some(millis) => Some(Expiry::at_millis(millis)),
-                    None => return self.source.fail("the expiry of a field is no number"),
+                    None => return self.source.fail("the expiry of a field is not a number"),
                 },
             };
             self.deliver_field(key, Field { field, value, expiry: field_expiry }, expiry)?;
@@ -293,11 +296,11 @@ impl<R: Read, E> Body<'_, R, E> {
         let sum = self.source.sum.value();
         let stored = u64::from_le_bytes(self.source.read_array()?);
         if stored != 0 && stored != sum {
-            return self.source.fail("the checksum is wrong: the file is damaged, take another copy");
+            return self.source.fail("the checksum differs, so the file is damaged: use another copy");
         }
         match self.source.input.read(&mut [0]) {
             Ok(0) => {}
-            Ok(_) => return self.source.fail("there are bytes after the end"),
+            Ok(_) => return self.source.fail("the file has bytes after its end"),
             Err(error) => return Err(Halt::Io(error)),
         }
         Ok(Summary { has_checksum: stored != 0, ..self.summary })

@@ -8,8 +8,8 @@ type Items = Result<Vec<Vec<u8>>, &'static str>;
 
 /// Maximum items of a collection. Redis packs some hundred, and each item needs memory.
 const ITEMS_MAX: usize = 4 << 20;
-const ENDS_TOO_EARLY: &str = "it ends too early";
-const HAS_EXTRA_BYTES: &str = "there are bytes after its end";
+const ENDS_TOO_EARLY: &str = "the data is truncated";
+const HAS_EXTRA_BYTES: &str = "the data has bytes after its end";
 /// The byte that ends a collection, in place of an item's first byte.
 const END_ID: u8 = 0xff;
 
@@ -52,7 +52,7 @@ fn read_items(rest: &mut Rest<'_>, mut read_item: impl FnMut(&mut Rest<'_>) -> R
     let mut items = Vec::new();
     while *rest.0.first().ok_or(ENDS_TOO_EARLY)? != END_ID {
         if items.len() == ITEMS_MAX {
-            return Err("it has more items than a packed collection can have");
+            return Err("the number of items is too large for a packed collection");
         }
         items.push(read_item(rest)?);
     }
@@ -61,7 +61,7 @@ fn read_items(rest: &mut Rest<'_>, mut read_item: impl FnMut(&mut Rest<'_>) -> R
 
 /// Checks the length in the head.
 fn check_length(total: u64, bytes: &[u8]) -> Result<(), &'static str> {
-    if total == bytes.len() as u64 { Ok(()) } else { Err("its length is not the one in its head") }
+    if total == bytes.len() as u64 { Ok(()) } else { Err("the length differs from the length in the header") }
 }
 
 /// Reads a listpack: total bytes (4), number of items (2), items, FF. Each item ends with its own
@@ -83,7 +83,7 @@ pub(super) fn read_listpack(bytes: &[u8]) -> Items {
         };
         // Groups of 7 bits, most significant first; all but the first have the high bit.
         let back = rest.take(back_len)?.iter().fold(0, |len, byte| len << 7 | u64::from(byte & 0x7f));
-        if back == len as u64 { Ok(item) } else { Err("an item has another length at its end") }
+        if back == len as u64 { Ok(item) } else { Err("the two lengths of an item differ") }
     })
 }
 
@@ -109,7 +109,7 @@ fn read_listpack_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
         0xf2 => rest.signed(3),
         0xf3 => rest.signed(4),
         0xf4 => rest.signed(8),
-        _ => Err("an item has an encoding that is not known"),
+        _ => Err("an item has an unknown encoding"),
     }
 }
 
@@ -146,7 +146,7 @@ fn read_ziplist_item(rest: &mut Rest<'_>) -> Result<Vec<u8>, &'static str> {
         0xf0 => rest.signed(3),
         0xfe => rest.signed(1),
         0xf1..=0xfd => Ok(digits(i64::from(first & 0xf) - 1)),
-        _ => Err("an item has an encoding that is not known"),
+        _ => Err("an item has an unknown encoding"),
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_collection_of_millions_of_small_items_is_refused() {
         assert_eq!(read_listpack(&ones(1000)), Ok(vec![b"1".to_vec(); 1000]));
-        let refused = read_listpack(&ones(ITEMS_MAX + 1)).expect_err("more items than Redis packs");
-        assert!(refused.contains("more items"), "{refused}");
+        let refused = read_listpack(&ones(ITEMS_MAX + 1)).expect_err("number of items than Redis packs");
+        assert!(refused.contains("number of items"), "{refused}");
     }
 }

@@ -51,7 +51,7 @@ impl<R: Read> Source<R> {
                 self.skip_stream(kind)?;
                 "streams"
             }
-            _ => return self.fail(format!("a value of type {kind}, which is not known")),
+            _ => return self.fail(format!("a value has the unknown type {kind}")),
         })
     }
 
@@ -94,7 +94,7 @@ impl<R: Read> Source<R> {
                 3 => drop(self.read_array::<4, E>()?),
                 4 => drop(self.read_array::<8, E>()?),
                 5 => drop(self.read_string()?),
-                opcode => return self.fail(format!("data of a module with opcode {opcode}, which is not known")),
+                opcode => return self.fail(format!("data of a module has the unknown opcode {opcode}")),
             }
         }
     }

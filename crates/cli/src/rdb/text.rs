@@ -21,7 +21,7 @@ impl<R: Read> Source<R> {
             1 => Prefix::Len(u64::from(low) << 8 | u64::from(self.read_byte()?)),
             2 if first == 0x80 => Prefix::Len(big_endian(&self.read_array::<4, E>()?)),
             2 if first == 0x81 => Prefix::Len(big_endian(&self.read_array::<8, E>()?)),
-            2 => return self.fail(format!("{first:#04x} begins no length")),
+            2 => return self.fail(format!("{first:#04x} is not the first byte of a length")),
             _ => Prefix::Encoding(low),
         })
     }
@@ -30,7 +30,7 @@ impl<R: Read> Source<R> {
     pub(super) fn read_len<E>(&mut self) -> Result<u64, Halt<E>> {
         match self.read_prefix()? {
             Prefix::Len(len) => Ok(len),
-            Prefix::Encoding(_) => self.fail("a string where a length is expected"),
+            Prefix::Encoding(_) => self.fail("a string is at the place of a length"),
         }
     }
 
@@ -45,7 +45,7 @@ impl<R: Read> Source<R> {
             1 => i32::from(i16::from_le_bytes(self.read_array()?)),
             2 => i32::from_le_bytes(self.read_array()?),
             3 => return self.read_compressed(),
-            _ => return self.fail(format!("string encoding {encoding} is not known")),
+            _ => return self.fail(format!("string encoding {encoding} is unknown")),
         };
         Ok(number.to_string().into_bytes())
     }
@@ -53,7 +53,7 @@ impl<R: Read> Source<R> {
     fn read_compressed<E>(&mut self) -> Result<Vec<u8>, Halt<E>> {
         let (packed_len, len) = (self.read_len()?, self.read_len()?);
         if len > limits::VALUE_MAX as u64 {
-            return self.fail(format!("a string of {len} bytes, which is longer than any value"));
+            return self.fail(format!("a string has {len} bytes, which is longer than any value"));
         }
         let packed = self.read_bytes(packed_len)?;
         decompress(&packed, len as usize).or_else(|what| self.fail(format!("a compressed string is damaged: {what}")))
@@ -76,7 +76,7 @@ fn big_endian(bytes: &[u8]) -> u64 {
 /// # Errors
 /// The fault. Memory grows with the output, at most `len` bytes.
 pub(super) fn decompress(packed: &[u8], len: usize) -> Result<Vec<u8>, &'static str> {
-    const ENDS_TOO_EARLY: &str = "it ends too early";
+    const ENDS_TOO_EARLY: &str = "the data is truncated";
     let mut out: Vec<u8> = Vec::new();
     let mut rest = packed;
     let next = |rest: &mut &[u8]| -> Result<usize, &'static str> {
@@ -96,16 +96,16 @@ pub(super) fn decompress(packed: &[u8], len: usize) -> Result<Vec<u8>, &'static 
             (control >> 5) + long + 2
         };
         if out.len() + count > len {
-            return Err("it is longer than its length");
+            return Err("the data is longer than its length");
         }
         if count > 0 {
             let distance = (control & 0x1f) << 8 | next(&mut rest)?;
-            let from = out.len().checked_sub(distance + 1).ok_or("it copies from before its beginning")?;
+            let from = out.len().checked_sub(distance + 1).ok_or("a copy begins before the data")?;
             // The copy may read its own output.
             (from..from + count).for_each(|at| out.push(out[at]));
         }
     }
-    if out.len() == len { Ok(out) } else { Err("it is shorter than its length") }
+    if out.len() == len { Ok(out) } else { Err("the data is shorter than its length") }
 }
 
 #[cfg(test)]

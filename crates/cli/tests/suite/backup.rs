@@ -184,7 +184,7 @@ fn the_root_of_a_file_system_is_refused_as_a_target_at_once() {
         let output = run_script(&sandbox, &shell, &script);
         let said = text(&output.stderr);
         assert_eq!(text(&output.stdout), "code 11\n", "{command}: {said}");
-        assert!(said.contains("medium is the root of a file system: choose a new directory in it"), "{said}");
+        assert!(said.contains("medium is the root of a file system: choose a new directory below it"), "{said}");
     }
     assert_eq!(names(&sandbox), ["copy", "medium", "store"]);
 }
@@ -196,7 +196,7 @@ fn a_limit_on_the_size_of_files_is_reported_and_nothing_is_left() {
     let output = run_script(&sandbox, &["sh"], "ulimit -f 4096; exec \"$lodestore\" backup store copy");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(8), "{said}");
-    assert!(said.contains("raise the limit on the size of files") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("raise the limit of file sizes") && said.lines().count() == 1, "{said}");
     assert_eq!(names(&sandbox), ["sample.tsv", "store"], "{said}");
     sandbox.ok(&["backup", "store", "copy"]);
 }

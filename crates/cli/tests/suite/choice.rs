@@ -38,7 +38,7 @@ fn the_medium_chooses_the_durability_of_a_named_engine() {
                 _ => "power",
             };
             assert_eq!(created["durability"], wanted, "{wrote}");
-            assert!(created["reason"].as_str().is_some_and(|text| text.starts_with("the engine was asked for")));
+            assert!(created["reason"].as_str().is_some_and(|text| text.starts_with("the engine was requested")));
         }
     }
 }
@@ -47,7 +47,7 @@ fn the_medium_chooses_the_durability_of_a_named_engine() {
 fn a_named_durability_finds_its_engine() {
     let sandbox = Sandbox::on_disk();
     let wrote = sandbox.ok(&["create", "store", "--size", "64M", "--durability", "process"]);
-    assert!(wrote.contains("durability process") && wrote.contains("the durability was asked for"), "{wrote}");
+    assert!(wrote.contains("durability process") && wrote.contains("the durability was requested"), "{wrote}");
 }
 
 #[test]

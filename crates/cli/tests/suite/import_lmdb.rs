@@ -198,16 +198,16 @@ fn hostile_files_are_refused_and_nothing_of_them_is_imported() {
     let long = lmdb.long(b"a", &[7; 5000]);
     let copies: Vec<Node> = (0..9).map(|n| Node { key: vec![b'a' + n], ..long.clone() }).collect();
     let root = lmdb.page(2, &copies);
-    refused(lmdb.end(1, root), "have the same pages");
+    refused(lmdb.end(1, root), "use the same pages");
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(1, &[branch(b"", 1 << 40)]);
-    refused(lmdb.end(2, root), "no such page");
+    refused(lmdb.end(2, root), "does not have this page");
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(2, &[pair(b"", b"1")]);
     refused(lmdb.end(1, root), "key of 0 bytes");
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(2, &[pair(b"a", b"1"), pair(b"b", b"2")]);
-    refused(lmdb.end_with(&database(1, 3, root)), "2 keys, and its description 3");
+    refused(lmdb.end_with(&database(1, 3, root)), "2 keys, and its description says 3");
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(2, &[pair(b"a", &[7; 1500]), pair(b"b", b"2")]);
     let mut bytes = lmdb.end_with(&database(1, 3, root));
@@ -218,8 +218,8 @@ fn hostile_files_are_refused_and_nothing_of_them_is_imported() {
     bytes[root as usize * PAGE + 12] += 2;
     refused(bytes, "does not fit into the page");
     let (bytes, _) = file();
-    refused(bytes[..bytes.len() - PAGE].to_vec(), "no such page");
-    refused(bytes[..200].to_vec(), "ends before");
-    refused(b"no store".repeat(100), "no data file of LMDB");
+    refused(bytes[..bytes.len() - PAGE].to_vec(), "does not have this page");
+    refused(bytes[..200].to_vec(), "ends within");
+    refused(b"no store".repeat(100), "not a data file of LMDB");
     assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
 }

@@ -388,11 +388,11 @@ fn hostile_lengths_are_refused() {
     let huge = [0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     for (rdb, says) in [
         (Rdb::new(11).key(0, b"k").raw(&huge), "longer than any value"),
-        (Rdb::new(11).key(0, b"k").raw(&[0x80, 0x30, 0, 0, 0]), "ends too early"),
+        (Rdb::new(11).key(0, b"k").raw(&[0x80, 0x30, 0, 0, 0]), "is truncated"),
         (Rdb::new(11).key(4, b"k").raw(&huge), "encoding 63"),
         (Rdb::new(11).key(0, b"k").raw(&[0xc3, 1]).raw(&huge).raw(&[0]), "longer than any value"),
-        (Rdb::new(11).key(16, b"k").string(&[7, 0, 0, 0, 9, 0, 0xff, 1]), "its length is not the one"),
-        (Rdb::new(11).key(16, b"k").string(&[12, 0, 0, 0, 9, 0, 0xf0, 255, 255, 255, 255, 0xff]), "ends too early"),
+        (Rdb::new(11).key(16, b"k").string(&[7, 0, 0, 0, 9, 0, 0xff, 1]), "the length differs"),
+        (Rdb::new(11).key(16, b"k").string(&[12, 0, 0, 0, 9, 0, 0xf0, 255, 255, 255, 255, 0xff]), "is truncated"),
         (Rdb::new(11).key(99, b"k").string(b"v"), "type 99"),
         (Rdb::new(13), "RDB version 13"),
         (Rdb::new(8), "RDB version 8"),

@@ -18,7 +18,7 @@ fn each_command_on_keys_uses_the_keyspace_that_is_named() {
         assert_eq!(sandbox.ok(&["get", "store", "k"]), "of the default");
         assert_eq!(sandbox.ok(&["get", "store", "k", "--keyspace", "users"]), "of users");
         sandbox.ok(&["insert", "store", "l", "2", "--keyspace", "users", "--ttl", "1000"]);
-        sandbox.fails(&["insert", "store", "l", "2", "--keyspace", "users"], 1, "there already");
+        sandbox.fails(&["insert", "store", "l", "2", "--keyspace", "users"], 1, "already exists");
         sandbox.ok(&["update", "store", "l", "3", "--keyspace", "users", "--keep-ttl"]);
         sandbox.fails(&["get", "store", "l"], 1, "no key l");
         assert_eq!(sandbox.ok(&["count", "store"]), "1\n");
@@ -95,6 +95,6 @@ fn an_export_of_all_keyspaces_is_imported_again() {
     sandbox.ok(&["create", "other", "--size", "64M"]);
     sandbox.ok(&["import", "other", "all.jsonl", "--keyspace", "old"]);
     assert_eq!(sandbox.ok(&["keyspaces", "other"]), "old\t1\nsessions\t1\nusers\t1\n");
-    sandbox.fails(&["export", "store", "--all-keyspaces", "--format", "tsv"], 2, "only jsonl");
+    sandbox.fails(&["export", "store", "--all-keyspaces", "--format", "tsv"], 2, "only the format jsonl");
     sandbox.fails(&["export", "store", "--all-keyspaces", "--keyspace", "users"], 2, "cannot be used with");
 }

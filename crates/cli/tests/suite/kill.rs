@@ -51,7 +51,7 @@ fn a_signal_closes_the_store_and_has_its_exit_code() {
         importer.send("a\t1\nb\t2\n");
         importer.acknowledged(2);
         let ended = importer.signal(name);
-        failed(&ended, code, "2 records are in", &["import", name]);
+        failed(&ended, code, "after 2 imported records", &["import", name]);
         assert!(text(&ended.stdout).contains("imported 2 records"), "{}", text(&ended.stdout));
         assert_eq!(sandbox.ok(&["scan", "store"]), "a\t1\nb\t2\n");
     }

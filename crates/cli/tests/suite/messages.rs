@@ -9,7 +9,7 @@ fn keys_keyspaces_paths_files_and_options_that_look_like_calls_are_shown_unchang
     sandbox.fails(&["get", "store", "`Db::open`"], 1, &has_no("key `Db::open`"));
     sandbox.fails(&["delete", "store", "`Builder::capacity`"], 1, &has_no("key `Builder::capacity`"));
     sandbox.fails(&["count", "store", "--keyspace", "`Db::verify`"], 1, &has_no("keyspace `Db::verify`"));
-    let missing = "no store at `Db::verify`/`Db::open`: make one with `lodestore create`";
+    let missing = "no store at `Db::verify`/`Db::open`: create one with `lodestore create`";
     sandbox.fails(&["get", "`Db::verify`/`Db::open`", "k"], 3, missing);
     sandbox.fails(&["import", "store", "`Matrix::status`.tsv"], 8, "opening `Matrix::status`.tsv: ");
     let option = "option `Db::open`=`Builder::salvage(true)`: ";

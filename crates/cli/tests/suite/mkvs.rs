@@ -64,7 +64,7 @@ fn a_matrix_with_too_few_devices_is_refused_with_their_names() {
     let output = sandbox.run(&["get", "matrix", "key00"]);
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(12), "{printed}");
-    assert!(printed.starts_with("lodestore: group 0 has 1 devices that can be used and this takes 2: "), "{printed}");
+    assert!(printed.starts_with("lodestore: group 0 has 1 usable devices, and the operation needs 2: "), "{printed}");
     // The missing devices are still listed.
     for _ in 0..2 {
         let output = sandbox.run(&["mkvs", "status", "matrix"]);
@@ -99,7 +99,7 @@ fn a_group_that_lost_two_of_three_devices_is_repaired_by_a_salvage() {
     sandbox.fails(
         &["mkvs", "replace", "matrix", "0", "0", "new0"],
         12,
-        "`lodestore mkvs replace`; where the open is refused for this, `--salvage`",
+        "`lodestore mkvs replace`; if the open is refused, `--salvage`",
     );
     assert!(!sandbox.path("new0").exists());
     let printed = sandbox.ok(&["mkvs", "replace", "matrix", "0", "0", "new0", "--salvage"]);
@@ -107,7 +107,7 @@ fn a_group_that_lost_two_of_three_devices_is_repaired_by_a_salvage() {
         printed.matches(" active, 60 keys").count() == 2 && printed.contains("group 0 device 2  failed: "),
         "{printed}"
     );
-    assert!(printed.starts_with("group 0 gives up what could not be read: 1 of its devices"), "{printed}");
+    assert!(printed.starts_with("group 0 gives up unreadable data: 1 active devices"), "{printed}");
     let printed = sandbox.ok(&["mkvs", "replace", "matrix", "0", "2", "new2", "--salvage"]);
     assert_eq!(printed.matches(" active, 60 keys").count(), 3, "{printed}");
     assert_whole(&sandbox);
@@ -145,8 +145,8 @@ fn a_group_that_keys_cannot_move_to_is_refused_at_once() {
     let sandbox = matrix_of("devices=2", "groups=1");
     lose(&sandbox, 0, 1);
     let printed =
-        sandbox.fails(&["mkvs", "add-group", "matrix"], 12, "group 0 has 1 devices that can be used and this takes 2");
-    assert!(printed.starts_with("2 groups, acks majority, keys are on their way to the newest\n"), "{printed}");
+        sandbox.fails(&["mkvs", "add-group", "matrix"], 12, "group 0 has 1 usable devices, and the operation needs 2");
+    assert!(printed.starts_with("2 groups, acks majority, keys are moving to the newest group\n"), "{printed}");
     sandbox.fails(&["mkvs", "rebalance", "matrix"], 12, "group 0 has 1 devices");
     sandbox.ok(&["mkvs", "replace", "matrix", "0", "1", "new"]);
     assert!(sandbox.ok(&["mkvs", "rebalance", "matrix"]).starts_with("2 groups, acks majority\n"));
@@ -210,7 +210,7 @@ fn a_default_lag_is_bounded_by_the_logs_and_a_given_lag_may_use_all_of_them() {
     sandbox.ok(&[&CREATE[..], &["--set", "devices=2", "--set", "log-ops=1024"]].concat());
     sandbox.ok(&["put", "matrix", "k", "v", "--set", "hard-lag=512"]);
     sandbox.ok(&["put", "matrix", "k", "v", "--set", "soft-lag=512"]);
-    sandbox.fails(&["put", "matrix", "k", "v", "--set", "hard-lag=513"], 2, "half of the 1024 operations of the logs");
+    sandbox.fails(&["put", "matrix", "k", "v", "--set", "hard-lag=513"], 2, "half of the 1024 operations of a log");
     sandbox.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=513"], 2, "option soft-lag");
     sandbox.fails(&["put", "matrix", "k", "v", "--set", "soft-lag=9", "--set", "hard-lag=8"], 2, "option hard-lag");
     let large = Sandbox::new();
@@ -234,7 +234,7 @@ fn a_creation_killed_at_any_time_can_be_repeated() {
         let again = sandbox.run(&CREATE);
         let error = common::text(&again.stderr);
         // A matrix that was described before the kill exists, and is opened.
-        assert!(again.status.success() || error.contains("exists already: open it"), "part {part}: {error}");
+        assert!(again.status.success() || error.contains("already exists: open it"), "part {part}: {error}");
         sandbox.ok(&["put", "matrix", "key", "value"]);
         assert_eq!(sandbox.ok(&["get", "matrix", "key", "--raw"]), "value");
     }
@@ -265,7 +265,7 @@ fn a_damaged_description_of_a_matrix_is_reported_with_the_way_to_export_the_pair
         region[at] ^= u8::from(region[at..].starts_with(name));
     }
     std::fs::write(&path, region).expect("damage it");
-    sandbox.fails(&["verify", "matrix"], 7, "It is the matrix's own store");
+    sandbox.fails(&["verify", "matrix"], 7, "This is the matrix's own store");
     assert_eq!(sandbox.ok(&["export", "--salvage", FIRST_STORE]).lines().count(), 60);
 }
 
@@ -296,7 +296,7 @@ fn the_advice_for_devices_without_logs_exports_their_pairs() {
         std::fs::remove_dir_all(sandbox.path(&format!("matrix/group0.device{device}/log"))).expect("lose a log");
     }
     for command in [&["get", "matrix", "key01"][..], &["export", "matrix", "--salvage"]] {
-        sandbox.fails(command, 7, "none of its devices can be opened");
+        sandbox.fails(command, 7, "no device of the group can be opened");
         sandbox.fails(command, 7, "no store at matrix/group0.device2/log");
         sandbox.fails(command, 7, &format!("lodestore export --salvage {FIRST_STORE}"));
     }
@@ -318,7 +318,7 @@ fn an_export_of_a_device_that_lacks_acknowledged_writes_is_incomplete() {
     carry("group0.device0", true);
     carry("group0.device1", true);
     carry("group0.device2", false);
-    sandbox.fails(&["export", "matrix", "--salvage"], 7, "the export is not whole, 60 of 61 records are out");
+    sandbox.fails(&["export", "matrix", "--salvage"], 7, "the export is incomplete: 60 of 61 records were exported");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn losses_of_a_salvage_are_reported_until_a_replacement_accepts_them() {
     std::fs::rename(away(1), device(1)).expect("put the first one back");
     sandbox.fails(&["get", "matrix", "late"], 12, "--salvage");
     sandbox.fails(&["export", "matrix", "--salvage"], 7, "60 of 61 records are out");
-    let lost = "an earlier salvage gave up what it could not read (0 of its devices that count could be read";
+    let lost = "an earlier salvage gave up unreadable data (0 active devices were readable";
     sandbox.fails(&["get", "matrix", "late"], 7, lost);
     // The device with the key returns too late: the other one continued without it.
     std::fs::rename(away(0), device(0)).expect("put the other one back");
@@ -343,13 +343,13 @@ fn losses_of_a_salvage_are_reported_until_a_replacement_accepts_them() {
     let output = sandbox.run(&["mkvs", "status", "matrix"]);
     assert_eq!(output.status.code(), Some(7));
     let printed = common::text(&output.stdout);
-    assert!(printed.contains("group 0: a salvage gave up what it could not read: 0 of its devices"), "{printed}");
+    assert!(printed.contains("group 0: a salvage gave up unreadable data: 0 active devices"), "{printed}");
     let output = sandbox.run(&["verify", "matrix", "--salvage"]);
     assert_eq!(output.status.code(), Some(7));
     let printed = common::text(&output.stdout);
     assert!(printed.contains(&format!("group 0: {lost}")), "{printed}");
     let printed = sandbox.ok(&["mkvs", "replace", "matrix", "0", "0", "new", "--salvage"]);
-    assert!(printed.starts_with("group 0 gives up what could not be read: "), "{printed}");
+    assert!(printed.starts_with("group 0 gives up unreadable data: "), "{printed}");
     assert!(!printed.contains("a salvage gave up") && printed.matches(" active, 60 keys").count() == 2, "{printed}");
     assert_whole(&sandbox);
     assert!(sandbox.ok(&["mkvs", "status", "matrix", "--json"]).contains("\"given_up\":[null]"));

@@ -17,7 +17,7 @@ fn a_put_value_is_returned_byte_for_byte() {
 fn insert_creates_and_never_overwrites() {
     let sandbox = Sandbox::with_store();
     sandbox.ok(&["insert", "store", "k", "first"]);
-    sandbox.fails(&["insert", "store", "k", "second"], 1, "there already");
+    sandbox.fails(&["insert", "store", "k", "second"], 1, "already exists");
     assert_eq!(sandbox.ok(&["get", "store", "k"]), "first");
 }
 
@@ -82,7 +82,7 @@ fn an_expired_key_is_absent() {
     sandbox.fails(&["get", "store", "short"], 1, "no key short");
     assert!(sandbox.ok(&["get", "store", "long", "--json"]).contains("\"expires_at_ms\":"));
     sandbox.ok(&["insert", "store", "short", "again", "--ttl", "1000"]);
-    sandbox.fails(&["insert", "store", "short", "more", "--ttl", "1000"], 1, "there already");
+    sandbox.fails(&["insert", "store", "short", "more", "--ttl", "1000"], 1, "already exists");
     sandbox.ok(&["update", "store", "short", "more", "--ttl", "1000"]);
     sandbox.fails(&["update", "store", "never", "v", "--ttl", "1000"], 1, "no key never");
     assert_eq!(sandbox.ok(&["get", "store", "short"]), "more");
@@ -123,7 +123,7 @@ fn json_output_reports_each_operation() {
         "{\"op\":\"get\",\"key_b64\":\"/w==\",\"found\":true,\"value_b64\":\"/g==\"}\n"
     );
     assert_eq!(
-        sandbox.fails(&["insert", "store", "k", "w", "--json"], 1, "there already"),
+        sandbox.fails(&["insert", "store", "k", "w", "--json"], 1, "already exists"),
         "{\"op\":\"insert\",\"key\":\"k\",\"done\":false}\n"
     );
     assert_eq!(
@@ -157,7 +157,7 @@ fn stats_name_the_segments_written_most() {
     let sandbox = Sandbox::with_store();
     sandbox.ok(&["put", "store", "k", "v"]);
     let table = sandbox.ok(&["stats", "store"]);
-    assert!(table.contains("written in all its life") && table.contains("mean a segment"), "{table}");
+    assert!(table.contains("written in total") && table.contains("mean per segment"), "{table}");
     assert!(table.contains("  region 0 segment "), "{table}");
     let stats: serde_json::Value = serde_json::from_str(&sandbox.ok(&["stats", "store", "--json"])).expect("an object");
     let wear = &stats["wear"];

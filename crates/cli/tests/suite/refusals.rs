@@ -26,7 +26,7 @@ fn bad_arguments_are_code_2() {
         (&["create", "new", "--size", "-1"], "-1"),
         (&["create", "new", "--durability", "forever"], "process, power or interval"),
         (&["create", "new", "--durability", "interval:0"], "process, power or interval"),
-        (&["create", "new", "--engine", "frob"], "this build has hikv"),
+        (&["create", "new", "--engine", "frob"], "engines of this build are hikv"),
         (&["create", "new", "--set", "frob=1"], "frob"),
         (&["create", "new", "--set", "frob"], "name=value"),
         (&["get", "store", "k", "--set", "frob=1"], "frob"),
@@ -42,7 +42,7 @@ fn a_missing_store_is_code_3() {
     let sandbox = Sandbox::new();
     sandbox.write("in.tsv", "k\tv\n");
     std::fs::create_dir(sandbox.path("empty")).expect("a directory");
-    let (make_one, choose) = ("lodestore create", "in.tsv holds no store (it is no directory): choose");
+    let (make_one, choose) = ("lodestore create", "in.tsv holds no store (it is not a directory): choose");
     for (store, says) in [("absent", make_one), ("empty", make_one), ("in.tsv", choose), ("absent/below", make_one)] {
         for args in [
             &["get", store, "k"][..],
@@ -97,11 +97,21 @@ fn a_store_of_a_newer_format_is_code_4() {
     let sandbox = Sandbox::with_store();
     patch_header(&sandbox, 8, &77u32.to_le_bytes());
     for args in [&["get", "store", "k"][..], &["verify", "store"], &["stats", "store"], &["put", "store", "k", "v"]] {
-        sandbox.fails(args, 4, "the pool format of this store is version 77, newer than version");
+        sandbox.fails(
+            args,
+            4,
+            "the pool format of this store has version 77, and this program supports no version \
+             above",
+        );
     }
     let sandbox = Sandbox::with_store();
     patch_header(&sandbox, 88, &78u32.to_le_bytes());
-    sandbox.fails(&["get", "store", "k"], 4, "the hikv format of this store is version 78, newer than version");
+    sandbox.fails(
+        &["get", "store", "k"],
+        4,
+        "the hikv format of this store has version 78, and this program supports \
+         no version above",
+    );
     assert!(sandbox.ok(&["doctor", "store"]).contains("engine hikv (format 78)"));
 }
 
@@ -112,9 +122,9 @@ fn a_store_of_an_engine_that_is_not_in_this_build_is_code_4() {
     sandbox.fails(
         &["get", "store", "k"],
         4,
-        "made by engine frob, not hikv, nvht, fluidkv, hashkv or mkvs: open it with frob",
+        "created by engine frob, not hikv, nvht, fluidkv, hashkv or mkvs: open it with frob",
     );
-    sandbox.fails(&["count", "store", "--engine", "hikv"], 4, "made by engine frob, not hikv: open it with frob");
+    sandbox.fails(&["count", "store", "--engine", "hikv"], 4, "created by engine frob, not hikv: open it with frob");
     assert_eq!(sandbox.fails(&["get", "store", "k", "--engine", "frob"], 4, "open it with frob"), "");
 }
 
@@ -143,13 +153,13 @@ fn a_damaged_record_is_code_7_and_other_records_are_readable() {
     assert_eq!(sandbox.ok(&["get", "store", "a"]), "the value of a");
     assert_eq!(sandbox.ok(&["get", "store", "c"]), "the value of c");
     let found = sandbox.fails(&["verify", "store"], 7, "verify found");
-    assert!(found.starts_with("record ") && found.contains("checksum") && found.ends_with(" wrong\n"), "{found}");
+    assert!(found.starts_with("record ") && found.contains("checksum") && found.ends_with(" damaged\n"), "{found}");
     let found = sandbox.fails(&["verify", "store", "--json"], 7, "verify found");
     assert!(found.contains("\"clean\":false,\"findings\":[{\"place\":"), "{found}");
     let out = sandbox.fails(
         &["export", "store", "--format", "tsv"],
         7,
-        "the export is not whole, 2 of 3 records are out and 1 are damaged",
+        "the export is incomplete: 2 of 3 records were exported, and 1 are damaged",
     );
     assert_eq!(out, "a\tthe value of a\nc\tthe value of c\n", "those behind the damage are out too");
     sandbox.ok(&["put", "store", "b", "another"]);
@@ -179,11 +189,11 @@ fn an_export_after_a_kill_counts_a_damaged_record_once() {
     let out = sandbox.fails(
         &["export", "store", "--format", "tsv"],
         7,
-        "the export is not whole, 2 of 3 records are out and 1 are damaged",
+        "the export is incomplete: 2 of 3 records were exported, and 1 are damaged",
     );
     assert_eq!(out, "a\tthe value of a\nc\tthe value of c\n");
     sandbox.fails(&["export", "store"], 7, "corrupt data at");
-    sandbox.fails(&["export", "store"], 7, "see all that is wrong with `lodestore verify`");
+    sandbox.fails(&["export", "store"], 7, "run `lodestore verify` for a list of all damage");
 }
 
 /// A byte of the root area that the seal covers and neither `hikv` nor `nvht` uses (docs/format).
@@ -209,12 +219,12 @@ fn a_refused_open_names_a_command_that_works() {
     for engine in ["hikv", "nvht"] {
         let sandbox = closed_with_a_damaged_index(engine);
         for command in [&["get", "store", "a"][..], &["export", "store"], &["verify", "store"], &["count", "store"]] {
-            sandbox.fails(command, 7, "export what is left (`lodestore export --salvage`)");
+            sandbox.fails(command, 7, "export the readable pairs (`lodestore export --salvage`)");
         }
         let output = sandbox.run(&["export", "store", "--salvage", "--format", "tsv"]);
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout).lines().count()), (Some(7), 3000), "{said}");
-        let expected = "the export may lack records that damage hides, 3000 of 3000 known records are out";
+        let expected = "the export may lack records that damage hides: 3000 of 3000 known records were exported";
         assert!(said.contains(expected), "{said}");
         assert!(said.contains("`lodestore verify --salvage`") && !said.contains("`lodestore verify`"), "{said}");
         assert!(!said.contains("that were there") && !said.contains("are damaged"), "{said}");
@@ -240,7 +250,7 @@ fn an_export_counts_damaged_values_and_records_left_out_by_recovery() {
             region[found.expect("the bytes are in the region")] ^= 1;
         }
         std::fs::write(&path, region).expect("the first region is written");
-        let said = "the export is not whole, 2 of 10 records are out and 8 are damaged";
+        let said = "the export is incomplete: 2 of 10 records were exported, and 8 are damaged";
         let out = sandbox.fails(&["export", "store", "--format", "tsv"], 7, said);
         let mut lines: Vec<_> = out.lines().collect();
         lines.sort_unstable();
@@ -265,7 +275,7 @@ fn an_export_of_a_damaged_table_has_all_that_can_be_read() {
     let places: Vec<_> = places.into_iter().map(|(at, _)| at).collect();
     places.iter().for_each(|at| region[*at] ^= 1);
     std::fs::write(&path, region).expect("the first region is written");
-    let out = sandbox.fails(&["export", "store", "--format", "tsv"], 7, "the export is not whole");
+    let out = sandbox.fails(&["export", "store", "--format", "tsv"], 7, "the export is incomplete");
     let lines: Vec<_> = out.lines().map(|line| format!("{line}\n")).collect();
     assert!((1900..2000).contains(&lines.len()), "{} records", lines.len());
     assert!(lines.is_sorted() && lines.contains(&record(0)) && lines.contains(&record(1999)));
@@ -277,7 +287,7 @@ fn an_export_is_incomplete_if_recovery_left_something_out() {
     // Without its key a record loses its position in the walk.
     let sandbox = killed_with_damage(b"the key b");
     for _again in 0..2 {
-        let said = "the export is not whole, 2 of 3 records are out and 1 are damaged";
+        let said = "the export is incomplete: 2 of 3 records were exported, and 1 are damaged";
         let out = sandbox.fails(&["export", "store", "--format", "tsv"], 7, said);
         assert_eq!(out, "a\tthe value of a\nc\tthe value of c\n");
     }
@@ -300,7 +310,7 @@ fn a_store_without_its_manifest_is_refused_and_exported_with_salvage() {
     }
     let out = sandbox.run(&["export", "store", "--salvage", "--format", "tsv"]);
     let (out, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(said.contains("recovery also found damage in"), "{said}");
+    assert!(said.contains("recovery also found"), "{said}");
     assert_eq!(out, "a\tthe value of a\nb\tthe value of b\nc\tthe value of c\n");
     let found = sandbox.fails(&["verify", "store", "--salvage"], 7, "verify found");
     assert!(found.contains("wrong"), "{found}");
@@ -334,7 +344,7 @@ fn a_matrix_whose_machine_restarted_is_named_itself_and_is_salvaged() {
             patch_header_of(&sandbox, store, 92, &0u32.to_le_bytes());
         }
     };
-    let says = "lodestore: k: the machine restarted under a store";
+    let says = "lodestore: k: the machine restarted while a store";
     // Only the devices, then the host too.
     for count in [6, 7] {
         restart(&stores[..count]);
@@ -426,12 +436,12 @@ fn a_store_that_is_too_small_or_too_large_for_its_medium_names_the_option() {
     let sandbox = Sandbox::new();
     for (args, code, says) in [
         (&["--size", "1K"][..], 2, "--size SIZE"),
-        (&["--size", "256K"], 2, "give a larger --size SIZE"),
+        (&["--size", "256K"], 2, "use a larger --size SIZE"),
         (&["--set", "region=1K"], 2, "--set region=SIZE"),
         (&["--set", "region=16T"], 2, "--set region=SIZE"),
         (&["--set", "chunk=3K"], 2, "--set chunk=SIZE"),
         (&["--set", "first-region=3K"], 2, "--set first-region=SIZE"),
-        (&["--size", "4096T", "--set", "region=1T"], 2, "give at most "),
+        (&["--size", "4096T", "--set", "region=1T"], 2, "use at most "),
         (&["--size", "1T"], 2, "or regions of at least "),
         (&["--size", "1T"], 2, "(--set region=SIZE)"),
     ] {
@@ -473,10 +483,10 @@ fn an_existing_path_of_create_is_code_11() {
     sandbox.write("file", "");
     std::fs::create_dir(sandbox.path("dir")).expect("a directory");
     sandbox.write("dir/other", "");
-    sandbox.fails(&["create", "store", "--size", "64M"], 11, "exists already: open it");
+    sandbox.fails(&["create", "store", "--size", "64M"], 11, "already exists: open it");
     for (path, why) in [
-        ("file", "file holds no store (it is no directory): choose an empty directory"),
-        ("dir", "dir holds no store (it is not empty: other is there): choose an empty directory"),
+        ("file", "file holds no store (it is not a directory): choose an empty directory"),
+        ("dir", "dir holds no store (the directory is not empty: it has other): choose an empty directory"),
     ] {
         for engine in ["hikv", "mkvs"] {
             sandbox.fails(&["create", path, "--engine", engine, "--size", "64M"], 11, why);
@@ -492,7 +502,7 @@ fn a_matrix_at_the_path_of_create_is_offered_for_an_open() {
     let sandbox = Sandbox::new();
     sandbox.ok(&["create", "matrix", "--engine", "mkvs", "--size", "48M", "--set", "region=4M"]);
     for engine in ["hikv", "mkvs"] {
-        sandbox.fails(&["create", "matrix", "--engine", engine, "--size", "48M"], 11, "exists already: open it");
+        sandbox.fails(&["create", "matrix", "--engine", engine, "--size", "48M"], 11, "already exists: open it");
     }
 }
 
@@ -599,7 +609,7 @@ fn damage_that_an_open_repairs_is_reported_by_the_command_that_opened_the_store(
         region[..64].fill(0);
         std::fs::write(&path, region).expect("damage it");
         let said = text(&sandbox.run(command).stderr);
-        assert!(said.contains("note: damage was found: "), "{command:?}: {said}");
+        assert!(said.contains("note: recovery found damage: "), "{command:?}: {said}");
         assert!(said.contains("pool.0001: one copy of the region header is damaged"), "{command:?}: {said}");
         assert!(!text(&sandbox.run(command).stderr).contains("note: "), "it is repaired");
     }

@@ -66,17 +66,21 @@ fn export_is_in_the_order_of_keys_and_keeps_expiry() {
 fn a_bad_line_stops_the_import_and_reports_the_imported_records() {
     let sandbox = Sandbox::with_store();
     sandbox.write("in.tsv", "a\t1\nb\t2\nno tab here\nc\t3\n");
-    let wrote = sandbox.fails(&["import", "store", "in.tsv"], 10, "line 3 of in.tsv: there is no tab");
+    let wrote = sandbox.fails(&["import", "store", "in.tsv"], 10, "line 3 of in.tsv: the line has no tab");
     assert!(wrote.starts_with("imported 2 records"), "{wrote}");
     assert_eq!(sandbox.ok(&["scan", "store"]), "a\t1\nb\t2\n");
     sandbox.write("in.jsonl", "{\"key\":\"c\",\"value\":\"3\"}\n{\"key\":\"d\"}\n");
-    let wrote =
-        sandbox.fails(&["import", "store", "in.jsonl", "--json"], 10, "line 2 of in.jsonl: there is no \"value\"");
+    let wrote = sandbox.fails(
+        &["import", "store", "in.jsonl", "--json"],
+        10,
+        "line 2 of in.jsonl: the record has neither \
+             \"value\"",
+    );
     assert!(wrote.contains("\"imported\":1,\"lines\":2,") && wrote.contains("\"complete\":false"), "{wrote}");
     assert_eq!(sandbox.ok(&["count", "store"]), "3\n");
     // serde accepts an array as the fields in their order.
     sandbox.write("in.jsonl", " [\"k1\",null,\"v1\",null,null]\n");
-    sandbox.fails(&["import", "store", "in.jsonl"], 10, "line 1 of in.jsonl: a record is an object");
+    sandbox.fails(&["import", "store", "in.jsonl"], 10, "line 1 of in.jsonl: a record must be an object");
     assert_eq!(sandbox.ok(&["count", "store"]), "3\n");
 }
 
@@ -124,7 +128,7 @@ fn a_reader_of_acknowledgements_that_leaves_ends_the_import_with_an_error() {
     importer.send("a\t1\n");
     assert_eq!(importer.acknowledged(1), 1);
     let ended = importer.leave("b\t2\n");
-    failed(&ended, 8, "2 records are in", &["import"]);
+    failed(&ended, 8, "after 2 imported records", &["import"]);
     assert_eq!(sandbox.ok(&["count", "store"]), "2\n");
 }
 
@@ -182,9 +186,9 @@ fn a_line_that_never_ends_is_refused_within_a_memory_limit() {
     failed(&output, 10, "line 1 of -: a key of more than 65536 bytes", &args);
     // A value that never ends is refused where the memory ends.
     let output = import_endless("{\"key\":\"k\",\"value\":\"", &[b'v'; 1 << 16], "jsonl");
-    failed(&output, 10, "line 1 of -: there is no memory for a value of more than ", &args);
+    failed(&output, 10, "line 1 of -: there is not enough memory for a value of more than ", &args);
     let output = import_endless("k\t", &[b'v'; 1 << 16], "tsv");
-    failed(&output, 10, "line 2 of -: there is no memory for a value of more than ", &args);
+    failed(&output, 10, "line 2 of -: there is not enough memory for a value of more than ", &args);
 }
 
 #[test]

@@ -161,8 +161,8 @@ fn an_export_replaces_no_file_of_a_store_and_no_device() {
     for (file, says) in [
         ("store/pool.0000", "in the directory of a store"),
         ("store/new.jsonl", "in the directory of a store"),
-        ("link", "is no regular file"),
-        ("pipe", "is no regular file"),
+        ("link", "is not a regular file"),
+        ("pipe", "is not a regular file"),
     ] {
         sandbox.fails(&["export", "store", "-o", file, "--force"], 8, says);
     }
@@ -191,7 +191,7 @@ fn an_export_of_damaged_keyspaces_counts_no_records_of_other_keyspaces() {
         sandbox.ok(&["put", "store", key, "other", "--keyspace", "users"]);
     }
     sandbox.damage("store/pool.0000", b"the value of b");
-    sandbox.fails(&["export", "store", "--all-keyspaces"], 7, "5 of 6 records are out and 1 are damaged");
+    sandbox.fails(&["export", "store", "--all-keyspaces"], 7, "5 of 6 records were exported, and 1 are damaged");
 }
 
 #[test]

@@ -69,10 +69,8 @@ fn describe_durability(durability: Durability, medium: &str) -> std::borrow::Cow
             format!("kill -9; a power failure loses at most the last {} ms", window.as_millis()).into()
         }
         Durability::Process if medium.starts_with("shm") => {
-            "kill -9; a restart of the machine empties this memory".into()
+            "kill -9; a restart of the machine clears this memory".into()
         }
-        Durability::Process => {
-            "kill -9; after a power failure the store is refused, and a salvage reads the rest".into()
-        }
+        Durability::Process => "kill -9; after a power failure only a salvage reads the store".into(),
     }
 }

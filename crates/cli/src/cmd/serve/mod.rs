@@ -68,11 +68,16 @@ fn wait_and_close(server: Server, db: Db) -> Outcome {
         // After `STOP_MAX` the main thread has left.
         drop(ended.send((served, closed)));
     });
-    waiting.map_err(|error| Failure::Other(format!("the system refused a thread: {error}")))?;
+    waiting.map_err(|error| {
+        Failure::Other(format!("the system refused to start a thread: {error}; raise the limit of threads (ulimit -u)"))
+    })?;
     match wait_for_end(&end, &stopper) {
         None => {
             let limit = STOP_MAX.as_secs();
-            tracing::warn!("the store was not closed within {limit} s; nothing is lost, and the next start recovers");
+            tracing::warn!(
+                "the store was not closed within {limit} s: no acknowledged write is lost, and the next start \
+                 recovers the store"
+            );
             Ok(())
         }
         Some((served, closed)) => {

@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 pub fn send(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send_to(&socket, state) {
-        tracing::warn!(%error, "the service manager cannot be reached");
+        tracing::warn!(%error, "the service manager is not reachable");
     }
 }
 

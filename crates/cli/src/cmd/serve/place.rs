@@ -55,8 +55,9 @@ fn choose_directory() -> Outcome<PathBuf> {
     }
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-    let none =
-        || Failure::Usage("there is no place for a store: name one, as in `lodestore serve STORE --create`".into());
+    let none = || {
+        Failure::Usage("no directory for a store is available: name one, as in `lodestore serve STORE --create`".into())
+    };
     state.map(|state| state.join("lodestore")).ok_or_else(none)
 }
 
@@ -84,11 +85,15 @@ pub fn open_or_create(location: &StoreLocation, config: &StoreConfig, events: &S
 /// directory, so a directory of another user is refused.
 fn make_private_directory(path: &Path) -> Outcome {
     let created = fs::DirBuilder::new().recursive(true).mode(OWNER_ACCESS_MASK).create(path);
-    created.map_err(file_failure("making the directory", path))?;
+    created.map_err(file_failure("creating the directory", path))?;
     let found = fs::symlink_metadata(path).map_err(file_failure("reading", path))?;
     let user = fs::metadata("/proc/self").map_err(file_failure("reading", Path::new("/proc/self")))?.uid();
     if !found.is_dir() || found.uid() != user || found.mode() & OTHERS_WRITE_MASK != 0 {
-        let text = format!("{} is not a private directory of this user: name another STORE", path.display());
+        let text = format!(
+            "{} is not a private directory of this user: name another STORE, or remove the write permission of other \
+             users",
+            path.display()
+        );
         return Err(Failure::Usage(text));
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::stop_signal::stop_signals;
 
 /// Stops the server at the first signal. The second signal ends the process at once.
 pub fn stop_on_signal(stopper: &Stopper) -> Outcome {
-    let refused = |error| Failure::Other(format!("the system refused to watch for signals: {error}"));
+    let refused = |error| Failure::Other(format!("the system refused a signal handler: {error}"));
     let is_second = Arc::new(AtomicBool::new(false));
     let numbers = stop_signals();
     for number in numbers.iter().copied() {
@@ -24,7 +24,7 @@ pub fn stop_on_signal(stopper: &Stopper) -> Outcome {
     let (mut signals, stopper) = (Signals::new(numbers).map_err(refused)?, stopper.clone());
     let thread = std::thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(number) = signals.forever().next() {
-            tracing::info!(signal = number, "a signal asks for a stop");
+            tracing::info!(signal = number, "a signal stops the server");
             notify::send("STOPPING=1");
             stopper.stop();
         }
