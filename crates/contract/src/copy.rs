@@ -273,7 +273,7 @@ pub fn copy_fuzzy<S: FuzzySource>(source: &S, sink: &mut dyn CopySink) -> Result
     while let Some(at) = position {
         let mut part = PartPairs::default();
         position = source.walk_part(at, &mut |pair| {
-            part.collect(pair);
+            part.add(pair);
             Ok(())
         })?;
         part.each(source, &mut |pair| if has_copied_changes { sink.put(pair) } else { sink.add(pair) })?;
@@ -308,7 +308,7 @@ struct PartPairs {
 }
 
 impl PartPairs {
-    fn collect(&mut self, pair: Pair<'_>) {
+    fn add(&mut self, pair: Pair<'_>) {
         let bytes = pair.key.len() + pair.value.len();
         if self.pairs.is_empty() || self.bytes + bytes <= PART_BYTES_MAX {
             self.bytes += bytes;

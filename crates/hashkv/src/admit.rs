@@ -26,7 +26,7 @@ const FILL_SHARE: (u64, u64) = (15, 16);
 impl Values {
     /// Computes, stores and returns whether live bytes exceed the file's limit.
     pub(crate) fn note_full(&self) -> bool {
-        let (room, spare) = (self.segments_outside_reserve(self.reserved_bytes()), self.spare());
+        let (room, spare) = (self.segments_outside_reserve(self.reserved_bytes()), self.gc_reserve_segments());
         let (segments, live) = {
             // Segments held by readers are freed when the readers end, and count as available.
             let space = lock(&self.space);

@@ -11,7 +11,7 @@ use lodestore_fluidkv::{FluidKv, Separator};
 use lodestore_media::{BlockFile, BlockOptions, Mutant, OpenReport, Pool};
 
 use crate::layout::{Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
-use crate::opening;
+use crate::open_number;
 use crate::options::{HashKvOptions, Mode};
 use crate::space::Space;
 use crate::superblock::{rebuild_superblock, write_superblock};
@@ -98,7 +98,7 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
             Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
         }
         Err(refused) => Err(refused),
-        Ok(begun) => match opening::begin_next(pool, &begun.file, begun.superblock) {
+        Ok(begun) => match open_number::begin_next(pool, &begun.file, begun.superblock) {
             Ok(superblock) => Ok(Begun { superblock, ..begun }),
             // The file stays unwritten: its own pool may be found again.
             Err(refused @ (Error::Corrupt { .. } | Error::Io { .. } | Error::Full { .. })) if is_salvage => {
@@ -121,7 +121,7 @@ fn found(file: BlockFile) -> Result<Begun> {
 /// exists.
 fn create_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result<Superblock> {
     let segment_bytes = options.new_segment_bytes() as u32;
-    let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: opening::begin_first(pool)? };
+    let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: open_number::begin_first(pool)? };
     file.grow(BlockFile::BLOCK)?;
     write_superblock(file, superblock)?;
     if !file.mutant(Mutant::SuperblockEarly) {

@@ -98,7 +98,7 @@ impl Values {
             items.push(Item::new(key, value));
             old_entries.push(&stored[..]);
         }
-        let appended = self.append(&items, self.spare(), Mutant::LateNotSynced)?;
+        let appended = self.append(&items, self.gc_reserve_segments(), Mutant::LateNotSynced)?;
         let all = appended.pointers.iter().all(Option::is_some);
         let replaced = self.replace_pointers(index, &items, &old_entries, appended)?;
         Counts::add(&self.counts.late, replaced.iter().filter(|replaced| **replaced).count() as u64);

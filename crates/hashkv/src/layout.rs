@@ -43,7 +43,7 @@ pub(crate) struct Superblock {
     /// Clock in milliseconds since 1970 when space that may have held records of expired keys was
     /// last freed. A zeroed record whose key expires later is damage.
     pub(crate) freed_expiry_max: u64,
-    /// Number of the opening that wrote to the file last; see `opening.rs`. 0 if damaged.
+    /// Number of the opening that wrote to the file last; see `open_number.rs`. 0 if damaged.
     pub(crate) opening: u32,
 }
 

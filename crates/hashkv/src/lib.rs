@@ -6,7 +6,7 @@
 //! A write goes to the LSM with its value: the thread's log is both write-ahead log and cache. A
 //! memtable flush writes large values to their groups' segments, in whole blocks, and the tables
 //! hold pointers (`separator.rs`). GC of a group that is mostly garbage reads only that group
-//! (`collect.rs`). The LSM alone determines which bytes are live and which segments are free
+//! (`gc.rs`). The LSM alone determines which bytes are live and which segments are free
 //! (`begin.rs`). The formats are in `docs/format/hashkv.md`.
 //!
 //! # Guarantees
@@ -23,12 +23,12 @@
 //!
 //! # Modules
 //! * `layout`, `options`: bytes of the values file and pointers; options.
-//! * `pace`, `stats`: rate limit of collections; statistics.
+//! * `gc_rate`, `stats`: rate limit of collections; statistics.
 //! * `space`: segments and groups, with their live bytes.
-//! * `opening`: the number that ties the values file to the pool.
+//! * `open_number`: the number that ties the values file to the pool.
 //! * `values`, `read`: the values file; reads from LSM entry to value.
 //! * `append`: writes of values to groups and to cold storage.
-//! * `collect`, `room`: group-based GC; space shared with the LSM.
+//! * `gc`, `room`: group-based GC; space shared with the LSM.
 //! * `admit`, `late`: admission of values; separation of values after their flush.
 //! * `separator`: the interface for FluidKV's flushes.
 //! * `window`, `scan`: batched reads of values; walks and snapshots.
@@ -50,14 +50,14 @@
 mod admit;
 mod append;
 mod begin;
-mod collect;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod gc;
+mod gc_rate;
 mod late;
 mod layout;
-mod opening;
+mod open_number;
 mod options;
-mod pace;
 mod read;
 mod room;
 mod running;

@@ -78,12 +78,12 @@ impl Values {
     /// Returns the number of free segments that keep their space while no other component needs it.
     fn kept(&self) -> u32 {
         let with_space = lock(&self.space).with_space();
-        with_space / KEPT_SEGMENTS_DIVISOR + self.spare()
+        with_space / KEPT_SEGMENTS_DIVISOR + self.gc_reserve_segments()
     }
 
     /// Returns how many segments flushes leave to collections. The number is based on the medium if
     /// the medium is smaller than the capacity.
-    pub(crate) fn spare(&self) -> u32 {
+    pub(crate) fn gc_reserve_segments(&self) -> u32 {
         let reachable = self.pool.reachable_bytes() / u64::from(self.sizes.segment_bytes);
         let segments = u64::from(lock(&self.space).limit()).min(reachable) as u32;
         (segments / SPARE_SEGMENTS_DIVISOR).clamp(SPARE_SEGMENTS.0, SPARE_SEGMENTS.1)
@@ -102,7 +102,7 @@ impl Values {
     /// As [`Values::collect`].
     pub(crate) fn collect_gain(&self, gain: &Gain) -> Result<bool> {
         let before = lock(&self.space).counts().free;
-        match self.collect(gain) {
+        match self.collect_best_victim(gain) {
             Ok(_) | Err(Error::Full { .. } | Error::Closed | Error::Io { .. } | Error::Corrupt { .. }) => {
                 Ok(lock(&self.space).counts().free > before)
             }
@@ -112,7 +112,7 @@ impl Values {
 
     /// Collects until `bytes` of values fit, or no more segments can be freed.
     pub(crate) fn collect_until_fits(&self, bytes: u64) -> Result<()> {
-        let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.spare();
+        let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.gc_reserve_segments();
         // Counts are as of the last flush: a victim may free nothing. The oldest segments of a
         // circular log may all be live.
         let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { FUTILE_COLLECTIONS_MAX };
@@ -178,7 +178,7 @@ impl Values {
 
     fn collect_or_separate(&self) -> bool {
         let flush = self.sizes.flush_bytes / u64::from(self.sizes.segment_bytes);
-        let low = u64::from(self.available()) < FREE_FLUSHES_MIN * flush + u64::from(self.spare());
+        let low = u64::from(self.available()) < FREE_FLUSHES_MIN * flush + u64::from(self.gc_reserve_segments());
         if !low && self.sizes.circular {
             return false;
         }
@@ -192,7 +192,7 @@ impl Values {
         let missing = if room < reserved / 2 { reserved - room } else { 0 };
         let free = lock(&self.space).counts().free;
         let less = free.saturating_sub(missing.div_ceil(u64::from(self.sizes.segment_bytes)) as u32);
-        self.release_space(self.kept().min(less).max(self.spare()));
+        self.release_space(self.kept().min(less).max(self.gc_reserve_segments()));
         gained
     }
 

@@ -10,7 +10,7 @@ use lodestore_contract::{PoisonReason, Result};
 use lodestore_fluidkv::FluidKv;
 use lodestore_media::{Pool, own_work};
 
-use crate::pace::Pace;
+use crate::gc_rate::GcRateLimit;
 use crate::values::{Values, lock};
 
 /// Sleep of the collector thread when idle.
@@ -55,10 +55,10 @@ impl Drop for PoisonOnPanic<'_> {
 /// store is closed.
 fn collect_in_background(values: &Values, rate: u64, stopping: &Stopping) {
     let _poison_on_panic = PoisonOnPanic(&values.pool);
-    let mut pace = Pace::new(rate, Instant::now());
+    let mut limit = GcRateLimit::new(rate, Instant::now());
     while !stopping.stop.load(Ordering::Acquire) {
         let found = values.run_background_step();
-        let paced = pace.wait(values.counts.collected_bytes(), Instant::now());
+        let paced = limit.wait(values.counts.collected_bytes(), Instant::now());
         stopping.wait(if found { paced } else { paced.max(IDLE_PAUSE) });
     }
 }

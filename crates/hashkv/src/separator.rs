@@ -55,7 +55,7 @@ impl Separator for Values {
         }
         self.mark_cold(&mut items);
         self.collect_until_fits(items.iter().map(|item| item.len() as u64).sum())?;
-        let (parts, pointers) = self.append(&items, self.spare(), Mutant::ScatterNotSynced)?.into_parts();
+        let (parts, pointers) = self.append(&items, self.gc_reserve_segments(), Mutant::ScatterNotSynced)?.into_parts();
         lock(&self.unpublished).extend(parts);
         let placed = pointers.iter().flatten();
         Counts::add(&self.counts.separated, placed.clone().count() as u64);
@@ -85,7 +85,7 @@ impl Separator for Values {
         let Some(index) = self.index() else { return Ok(()) };
         let (mut tries, mut most) = (FUTILE_COLLECTIONS_MAX, 0);
         loop {
-            self.release_space(self.spare());
+            self.release_space(self.gc_reserve_segments());
             let room = self.pool.room_on_medium();
             tries -= u32::from(room <= most);
             if room >= index.reserved_bytes() || tries == 0 {

@@ -101,7 +101,7 @@ pub(crate) fn account(index: &FluidKv, values: &Values) -> Stats {
         values_segments_damaged: u64::from(segments.damaged),
         values_live_bytes: live,
         values_groups: groups as u64,
-        values_segments_spare: u64::from(values.spare()),
+        values_segments_spare: u64::from(values.gc_reserve_segments()),
         values_longest_bytes: values.sizes.longest as u64,
         values_separated: read(&own.separated),
         values_separated_bytes: read(&own.separated_bytes),

@@ -1,6 +1,6 @@
 //! The values file with its space account, and reads. A segment is reused only if no durable
 //! pointer names it and no reader of an older state is left. Appends are in `append.rs`, space
-//! management in `room.rs`, collections in `collect.rs`, the interface for flushes in
+//! management in `room.rs`, collections in `gc.rs`, the interface for flushes in
 //! `separator.rs`.
 //!
 //! Readers acquire no lock. A record that a get reads is valid if its checksum matches, which

@@ -28,7 +28,7 @@
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `scan`, `sweep`, `copy`: walks, removal of expired keys, whole-store copies.
-//! * `collect`, `recover`, `verify`: recovery walk, recovery while serving, verification.
+//! * `recovery_walk`, `recover`, `verify`: recovery walk, recovery while serving, verification.
 //! * `store`: opening, closing, and the operations of the contract.
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,6 @@ mod adapt;
 mod backend;
 mod batch;
 mod careful;
-mod collect;
 mod copy;
 mod damage;
 mod entry;
@@ -49,6 +48,7 @@ mod probe;
 mod read;
 mod record;
 mod recover;
+mod recovery_walk;
 mod run;
 mod sampler;
 mod scan;

@@ -7,7 +7,7 @@
 //!    raised (sequences and tree operations of this open are newer than all before).
 //! 2. In the background, every segment is walked. Each entry's record is checked (checksum,
 //!    signature) and marked in the allocator. Its first key bytes and position are collected
-//!    (`collect.rs`). Damage is reported, and stays in place.
+//!    (`recovery_walk.rs`). Damage is reported, and stays in place.
 //! 3. The collected positions are sorted and loaded into the tree in bulk. Changes made meanwhile
 //!    wait in the backend and are applied afterwards.
 //! 4. The allocator frees unmarked space.
@@ -21,10 +21,10 @@ use lodestore_contract::{Error, Result};
 use lodestore_inplace::{SealedExtent, lock};
 use lodestore_media::{Mutant, NvPtr};
 
-use crate::collect::walk_all;
 use crate::inner::Inner;
 use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, SegmentHeader, run_word};
 use crate::record::EXPIRY_TAG_FLAG;
+use crate::recovery_walk::walk_all;
 use crate::run;
 use crate::split::directory_bytes;
 use crate::table::{Form, SegmentLocation, Slot, walk};

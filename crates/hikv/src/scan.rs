@@ -47,7 +47,7 @@ impl Inner {
             };
             let from = last.map_or(Bound::Unbounded, Bound::Excluded);
             let before = positions.len();
-            let end = self.backend.collect(records, from, lodestore_index::Direction::Forward, 4096, &mut positions);
+            let end = self.backend.read_range(records, from, lodestore_index::Direction::Forward, 4096, &mut positions);
             if end || positions.len() == before {
                 return Ok(positions);
             }
@@ -200,7 +200,7 @@ impl TreeWalk {
             Direction::Forward => lodestore_index::Direction::Forward,
             Direction::Backward => lodestore_index::Direction::Backward,
         };
-        let at_end = inner.backend.collect(&self.records, start, direction, want, &mut self.positions);
+        let at_end = inner.backend.read_range(&self.records, start, direction, want, &mut self.positions);
         if !self.passed.is_empty() {
             self.positions.retain(|position| !self.passed.contains(position));
         }

@@ -86,7 +86,7 @@ impl Trees {
     /// Appends to `out` up to `max` payloads from `from` on, in key order of `direction`. Returns
     /// whether the end was reached. Each of several trees is asked for `max`, and the results are
     /// merged: the cost of HiKV_par.
-    pub fn collect<R: KeyResolver>(
+    pub fn read_range<R: KeyResolver>(
         &self,
         records: &R,
         from: Bound<&[u8]>,
@@ -95,12 +95,12 @@ impl Trees {
         out: &mut Vec<u64>,
     ) -> bool {
         if let [tree] = &*self.0 {
-            return tree.collect(records, from, direction, max, out);
+            return tree.read_range(records, from, direction, max, out);
         }
         let mut at_end = true;
         let mut payloads = Vec::new();
         for tree in &self.0 {
-            at_end &= tree.collect(records, from, direction, max, &mut payloads);
+            at_end &= tree.read_range(records, from, direction, max, &mut payloads);
         }
         let mut found: Vec<(Vec<u8>, u64)> =
             payloads.into_iter().map(|payload| (records.with_key(payload, <[u8]>::to_vec), payload)).collect();
@@ -160,8 +160,8 @@ mod tests {
                 for max in [1, 50, 2000] {
                     let (mut a, mut b) = (Vec::new(), Vec::new());
                     let ends = [
-                        one.collect(&Digits, from, direction, max, &mut a),
-                        many.collect(&Digits, from, direction, max, &mut b),
+                        one.read_range(&Digits, from, direction, max, &mut a),
+                        many.read_range(&Digits, from, direction, max, &mut b),
                     ];
                     assert_eq!(a, b, "{direction:?} {from:?} {max}");
                     assert_eq!(ends[0], ends[1], "{direction:?} {from:?} {max}");

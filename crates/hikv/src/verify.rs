@@ -136,7 +136,7 @@ impl Inner {
             positions.clear();
             let from = last.as_deref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
             let end =
-                self.backend.collect(records, from, lodestore_index::Direction::Forward, CHUNK_KEYS, &mut positions);
+                self.backend.read_range(records, from, lodestore_index::Direction::Forward, CHUNK_KEYS, &mut positions);
             for position in &positions {
                 count += 1;
                 let position = NvPtr::from_raw(*position);

@@ -70,7 +70,7 @@ impl BPlusTree {
     }
 
     /// Implements an ascending collect.
-    pub(crate) fn collect_forward<R: KeyResolver>(
+    pub(crate) fn read_forward<R: KeyResolver>(
         &self,
         r: &R,
         from: Bound<&[u8]>,
@@ -115,7 +115,7 @@ impl BPlusTree {
     }
 
     /// Implements a descending collect.
-    pub(crate) fn collect_backward<R: KeyResolver>(
+    pub(crate) fn read_backward<R: KeyResolver>(
         &self,
         r: &R,
         from: Bound<&[u8]>,

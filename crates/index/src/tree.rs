@@ -316,7 +316,7 @@ impl BPlusTree {
     /// Each leaf is read as of one moment, one leaf after the other. A key that is present
     /// throughout is seen exactly once and in order. Of the keys that are inserted or removed
     /// meanwhile, any subset may be seen.
-    pub fn collect<R: KeyResolver>(
+    pub fn read_range<R: KeyResolver>(
         &self,
         r: &R,
         from: Bound<&[u8]>,
@@ -326,8 +326,8 @@ impl BPlusTree {
     ) -> bool {
         let guard = pin();
         match direction {
-            Direction::Forward => self.collect_forward(r, from, max, out, &guard),
-            Direction::Backward => self.collect_backward(r, from, max, out, &guard),
+            Direction::Forward => self.read_forward(r, from, max, out, &guard),
+            Direction::Backward => self.read_backward(r, from, max, out, &guard),
         }
     }
 

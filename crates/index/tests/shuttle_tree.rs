@@ -120,7 +120,7 @@ fn remove_all(tree: &BPlusTree, keys: &[u64]) {
 /// Scans everything: in order, each staying key once.
 fn scan(tree: &BPlusTree, direction: Direction) {
     let mut seen = Vec::new();
-    assert!(tree.collect(&Small, Bound::Unbounded, direction, 1000, &mut seen));
+    assert!(tree.read_range(&Small, Bound::Unbounded, direction, 1000, &mut seen));
     if direction == Direction::Backward {
         seen.reverse();
     }
@@ -146,7 +146,7 @@ fn run_concurrently(before: &[u64], parts: &[fn(&BPlusTree)], after: &[u64]) {
     let mut expected: Vec<u64> = STAYING.iter().chain(after).copied().collect();
     expected.sort_unstable();
     let mut left = Vec::new();
-    tree.collect(&Small, Bound::Unbounded, Direction::Forward, 1000, &mut left);
+    tree.read_range(&Small, Bound::Unbounded, Direction::Forward, 1000, &mut left);
     assert_eq!(left, expected);
 }
 

@@ -232,11 +232,11 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         if Quiet::is_now() {
             // Inside an operation of another store: a holder of a guard here may wait for that
             // store, thus guards must not be waited for.
-            self.pool.epochs().collect_patiently(&self.pool);
+            self.pool.epochs().reclaim_patiently(&self.pool);
             return true;
         }
         self.pool.epochs().synchronize();
-        self.pool.epochs().collect(&self.pool);
+        self.pool.epochs().reclaim(&self.pool);
         true
     }
 

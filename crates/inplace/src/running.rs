@@ -133,7 +133,7 @@ impl<E: Engine> Running<E> {
         let whole = inner.recovery.is_done() && sound.is_ok() && inner.is_whole();
         let saved = if whole { inner.save() } else { Ok(()) };
         if whole {
-            inner.pool.epochs().collect(&inner.pool);
+            inner.pool.epochs().reclaim(&inner.pool);
         }
         let closed = inner.pool.close(whole && saved.is_ok());
         sound.and(saved).and(closed)

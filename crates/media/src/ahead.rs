@@ -26,8 +26,8 @@ use lodestore_contract::threads::start_thread;
 use lodestore_contract::{Error, Result};
 
 use crate::files::{MappedRegion, RegionCreator};
+use crate::fill_rate::FillRate;
 use crate::mutex::lock;
-use crate::pace::Pace;
 use crate::region::{Advice, HUGE_PAGE_BYTES, Mapping};
 
 /// Bytes filled between two checks for other work.
@@ -58,7 +58,7 @@ struct Shared {
     work: Mutex<Work>,
     changed: Condvar,
     stop: AtomicBool,
-    pace: Pace,
+    fill_rate: FillRate,
 }
 
 /// The background thread, started with its first work.
@@ -83,7 +83,7 @@ impl Background {
             work: Mutex::new(Work::default()),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            pace: Pace::new(next_bytes),
+            fill_rate: FillRate::new(next_bytes),
         };
         Self { shared: Arc::new(shared), thread: Mutex::new(None), requested: AtomicBool::new(false) }
     }
@@ -94,8 +94,8 @@ impl Background {
 
     /// Returns the fill rate of the pool.
     #[inline]
-    pub(crate) fn pace(&self) -> &Pace {
-        &self.shared.pace
+    pub(crate) fn fill_rate(&self) -> &FillRate {
+        &self.shared.fill_rate
     }
 
     fn submit(&self, change: impl FnOnce(&mut Work)) {
@@ -217,7 +217,7 @@ fn run(shared: &Shared) {
             drop(work);
             let start = Instant::now();
             let made = shared.creator.create(index, len, &shared.stop);
-            shared.pace.record_creation(len, start.elapsed());
+            shared.fill_rate.record_creation(len, start.elapsed());
             work = shared.lock();
             work.creating = None;
             // A medium that is full now may have space when the region is needed. The creation is

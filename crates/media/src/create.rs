@@ -95,7 +95,7 @@ impl Pool {
         lock.mark_store();
         let creator = RegionCreator { pool_medium: Some(medium.clone()), ..creator };
         let background = Background::new(creator, opts.usual_region_bytes(first));
-        background.pace().record_creation(first, took);
+        background.fill_rate().record_creation(first, took);
         let background = Some(background);
         let parts = PoolParts { memory, opts, medium, dir: Some(store_dir), background, header, lock: Some(lock) };
         let pool = Self::assemble(parts)?;

@@ -298,11 +298,11 @@ impl Epochs {
         self.free_expired(alloc, medium, slot);
         if checks_others {
             let own_slot = slot::thread_slot();
-            self.collect_on(alloc, medium, |number| number == own_slot || !slot::is_taken(number));
+            self.reclaim_on(alloc, medium, |number| number == own_slot || !slot::is_taken(number));
         }
     }
 
-    pub(crate) fn collect_on<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, selects: impl Fn(usize) -> bool) {
+    pub(crate) fn reclaim_on<G: MediumAccess>(&self, alloc: &Allocator, medium: &G, selects: impl Fn(usize) -> bool) {
         // Bags stamped now are free after two steps; a third step covers a clock that another
         // thread advanced.
         for _ in 0..3 {

@@ -30,7 +30,7 @@
 //! * `header`, `region_header`, `header_writes`: headers on the medium, and their writes.
 //! * `file_names`, `store_dir`, `files`: names of files, store directory, its files.
 //! * `lock`: one process per store.
-//! * `probe`, `pace`: real type of a medium; fill rate of a pool.
+//! * `probe`, `fill_rate`: real type of a medium; fill rate of a pool.
 //! * `memory`: reads, writes, flushes and fences, by persist policy.
 //! * `pool`, `verbs`, `words`: the pool, and access to it.
 //! * `events`: reports to the owner, outside all locks.
@@ -58,6 +58,7 @@ pub mod epoch;
 mod events;
 mod file_names;
 mod files;
+mod fill_rate;
 #[cfg(feature = "sim")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -74,7 +75,6 @@ mod nvptr;
 mod open;
 mod open_state;
 mod options;
-mod pace;
 mod pool;
 mod probe;
 mod region;

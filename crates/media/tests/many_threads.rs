@@ -75,8 +75,8 @@ fn works(pool: &Arc<Pool>, rounds: usize) {
     }
     assert!(pool.bytes_written() - bytes >= written.into_inner() as u64, "no count is lost");
     pool.epochs().synchronize();
-    pool.epochs().collect(pool);
-    pool.epochs().collect(pool);
+    pool.epochs().reclaim(pool);
+    pool.epochs().reclaim(pool);
     assert_eq!(pool.epochs().waiting_bytes(), 0, "the clock goes on");
 }
 

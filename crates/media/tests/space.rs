@@ -134,7 +134,7 @@ fn guards_delay_the_reuse_of_retired_records() {
     assert_eq!(bytes, [7; 100]);
     drop(guard);
     pool.epochs().synchronize();
-    pool.epochs().collect(&pool);
+    pool.epochs().reclaim(&pool);
     assert_eq!((pool.epochs().waiting_bytes(), pool.allocator().live_records()), (0, 0));
 }
 

@@ -114,7 +114,7 @@ impl Inner {
             return self.check_copyable().map(|()| None);
         }
         let (mut found, mut damage) = (HashSet::new(), None);
-        self.collect_share(shares, share, &mut found, &mut damage)?;
+        self.add_keys_of_share(shares, share, &mut found, &mut damage)?;
         match damage {
             Some(error) => Err(error),
             None => {

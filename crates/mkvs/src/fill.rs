@@ -21,7 +21,7 @@ use crate::device::Device;
 use crate::group::{Group, read_pair};
 use crate::layout::MemberState;
 use crate::operation::Mutation;
-use crate::pace::Pace;
+use crate::rate_limit::RateLimit;
 use crate::route::KeyHash;
 use crate::source::Source;
 
@@ -32,7 +32,7 @@ const QUEUED_BYTES_MAX: usize = 8 << 20;
 
 /// The state of a copy's walk over keys.
 struct Walk {
-    pace: Pace,
+    rate_limit: RateLimit,
     /// The pair that was queued last.
     last: Option<Arc<Copied>>,
     /// Pairs that no member can read.
@@ -69,7 +69,8 @@ impl Group {
             last
         };
         device.wake();
-        let mut walk = Walk { pace: Pace::new(self.options.copy_rate), last: None, unread: 0, is_whole: true };
+        let mut walk =
+            Walk { rate_limit: RateLimit::new(self.options.copy_rate), last: None, unread: 0, is_whole: true };
         let copied = self
             .copy_keys(device, cut, &mut walk, maintain)
             .and_then(|is_walked| Ok(is_walked && self.end_copy(device, walk.last.take(), walk.unread != 0)?));
@@ -174,7 +175,7 @@ impl Group {
                 // records.
                 Some(found) if is_own && has_same_pair(device, key, &value, found.expiry) => {
                     drop(stripe);
-                    walk.pace.throttle(key.len() + value.len(), &mut stops);
+                    walk.rate_limit.throttle(key.len() + value.len(), &mut stops);
                     return Ok(());
                 }
                 Some(found) => Mutation::Put { value: std::mem::take(&mut value), expiry: found.expiry },
@@ -185,7 +186,7 @@ impl Group {
             walk.last = Some(copied);
             drop(stripe);
             device.wake();
-            walk.pace.throttle(bytes, &mut stops);
+            walk.rate_limit.throttle(bytes, &mut stops);
             Ok(())
         });
         device.kick();

@@ -29,7 +29,7 @@
 //! * `filter`, `stripes`: counting Bloom filter; key locks.
 //! * `walk`, `apply`: paged walks over a store; application of operations.
 //! * `label`, `places`, `oplog`: device labels, source of stores, operation log.
-//! * `doubt`, `pace`: doubts of a salvage; rate limit of copies.
+//! * `doubt`, `rate_limit`: doubts of a salvage; rate limit of copies.
 //! * `command`, `device`: device commands; the processor that executes them.
 //! * `advice`, `host`, `salvage`: lost host stores; the host's store; writes given up.
 //! * `group`: members, sequence of operations, and key states of a group.
@@ -82,9 +82,9 @@ mod lead;
 mod operation;
 mod oplog;
 mod options;
-mod pace;
 mod places;
 mod planted;
+mod rate_limit;
 mod recover;
 mod redo;
 mod refill;

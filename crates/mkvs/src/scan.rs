@@ -355,7 +355,7 @@ impl Inner {
         let shares = Shares::new(keys);
         for share in 0..shares.count() {
             let mut found = HashSet::new();
-            self.collect_share(shares, share, &mut found, damage)?;
+            self.add_keys_of_share(shares, share, &mut found, damage)?;
             for key in &found {
                 let StoredValue { value, expiry } = match self.read_pair(key) {
                     Ok(Some(stored)) => stored,
@@ -375,7 +375,7 @@ impl Inner {
     }
 
     /// Adds the keys of one share, of all groups, to `found`.
-    pub(crate) fn collect_share(
+    pub(crate) fn add_keys_of_share(
         &self,
         shares: Shares,
         share: u64,
@@ -386,7 +386,7 @@ impl Inner {
         // before it is removed here, therefore one of both walks meets it.
         for at in 0.. {
             let Some(group) = self.shape.groups().into_iter().nth(at) else { break };
-            *damage = damage.take().or(group.collect(shares, share, found)?);
+            *damage = damage.take().or(group.add_keys_of_share(shares, share, found)?);
         }
         Ok(())
     }

@@ -32,8 +32,8 @@ use crate::group::Group;
 use crate::host::Host;
 use crate::layout::Matrix;
 use crate::operation::Mutation;
-use crate::pace::Pace;
 use crate::planted::Fault;
+use crate::rate_limit::RateLimit;
 use crate::route::KeyHash;
 use crate::stripes::{ExclusiveStripe, Stripe};
 use crate::write;
@@ -360,7 +360,7 @@ impl Shape {
         if self.groups().iter().any(|group| group.has_doubts()) {
             return Ok(false);
         }
-        let mut pace = Pace::new(rate);
+        let mut limit = RateLimit::new(rate);
         let (mut stopped, mut unread) = (false, None);
         for group in self.groups().into_iter().take(settled) {
             // After this, all holders of the former shape have released their stripes.
@@ -385,7 +385,7 @@ impl Shape {
                     moved_key => moved_key?,
                 }
                 let bytes = self.moved_bytes.load(Ordering::Relaxed).wrapping_sub(before);
-                pace.throttle(bytes as usize, &mut || stops());
+                limit.throttle(bytes as usize, &mut || stops());
                 Ok(())
             });
             if stopped {

@@ -64,10 +64,15 @@ impl Group {
 
     /// Adds the keys of one share to `keys`, from members in order until one shows all. Returns the
     /// damage that prevented a complete list.
-    pub(crate) fn collect(&self, shares: Shares, share: u64, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
+    pub(crate) fn add_keys_of_share(
+        &self,
+        shares: Shares,
+        share: u64,
+        keys: &mut HashSet<Vec<u8>>,
+    ) -> Result<Option<Error>> {
         let mut first = None;
         for source in self.stores_at(self.last())? {
-            let damage = shares.collect(share, &*source.store, keys)?;
+            let damage = shares.add_keys(share, &*source.store, keys)?;
             if damage.is_none() && source.shows_all() {
                 return Ok(None);
             }

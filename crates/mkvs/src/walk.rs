@@ -185,7 +185,7 @@ pub(crate) fn each_key(store: &dyn Store, each: &mut dyn FnMut(&[u8]) -> Result<
     let shares = Shares::new(key_count(store));
     for share in 0..shares.count() {
         let mut keys = HashSet::new();
-        damage = damage.or(shares.collect(share, store, &mut keys)?);
+        damage = damage.or(shares.add_keys(share, store, &mut keys)?);
         keys.iter().try_for_each(|key| each(key))?;
     }
     Ok(damage)
@@ -217,7 +217,7 @@ impl Shares {
     ///
     /// # Errors
     /// Errors of the store, except damage.
-    pub(crate) fn collect(self, share: u64, store: &dyn Store, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
+    pub(crate) fn add_keys(self, share: u64, store: &dyn Store, keys: &mut HashSet<Vec<u8>>) -> Result<Option<Error>> {
         let walked = store.for_each(&mut |key, _| {
             if self.contains(share, key) && !keys.contains(key) {
                 keys.insert(key.to_vec());
@@ -267,7 +267,7 @@ mod tests {
         let mut all = HashSet::new();
         for share in 0..shares.count() {
             let mut keys = HashSet::new();
-            assert!(shares.collect(share, &store, &mut keys).expect("a walk").is_none());
+            assert!(shares.add_keys(share, &store, &mut keys).expect("a walk").is_none());
             assert!((300..800).contains(&keys.len()), "{} of {KEYS} keys in share {share} of 8", keys.len());
             let before = all.len();
             all.extend(keys.drain());

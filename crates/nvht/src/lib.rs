@@ -26,7 +26,7 @@
 //! * `slot`, `line`, `record`, `layout`: bytes on the medium.
 //! * `options`, `stripe`: options; writer locks.
 //! * `table`, `partition`: linear-probing tables; mapping of keys to growing tables.
-//! * `settle`: reconciliation of a line's check after a crash.
+//! * `reconcile`: reconciliation of a line's check after a crash.
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `search`: lookups in possibly damaged tables.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
@@ -46,12 +46,12 @@ mod murmur3;
 mod options;
 mod partition;
 mod read;
+mod reconcile;
 mod record;
 mod recover;
 mod repair;
 mod resize;
 mod search;
-mod settle;
 mod slot;
 mod stats;
 mod store;

@@ -6,7 +6,7 @@
 //! rebuilt.
 //!
 //! The background work has two phases. First the check of each line is compared with its slots, and
-//! a line that no crash leaves is marked as damaged (`settle.rs`). Then each stripe's range is
+//! a line that no crash leaves is marked as damaged (`reconcile.rs`). Then each stripe's range is
 //! walked with the stripe held. Its lines are made durable if a killed process may have left them
 //! unflushed. Each record is checked and marked. Damage is reported, and stays in place. Nothing is
 //! repaired by guessing: a changed slot may have been written since, and its key stays damaged
@@ -27,9 +27,9 @@ use lodestore_media::{Mutant, NvPtr, Quiet};
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::partition::{Partition, extent_of};
+use crate::reconcile::Reconciler;
 use crate::record::{OWN_BYTES, Placed, Record};
 use crate::search::{damaged_line, unvouched};
-use crate::settle::Reconciler;
 use crate::stripe::{STRIPES, fractions_of};
 use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 use crate::walk::{FoundSlot, duplicate_slot};
@@ -182,7 +182,7 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
             if inner.is_unsettled() {
                 inner.persist_range(piece.table, piece.from, piece.to);
             }
-            let mut found = inner.collect(partition, piece, |_| true);
+            let mut found = inner.find_slots(partition, piece, |_| true);
             // A damaged slot may belong to several stripes. The stripe where its line begins counts
             // it, and the last stripe counts the lines after the last home line.
             let first = |found: &FoundSlot| piece.table.first_fraction(found.line).min(piece.share_to - 1);

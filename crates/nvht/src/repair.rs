@@ -6,9 +6,9 @@ use lodestore_media::Mutant;
 use crate::layout::{CURSOR_MAX, LINE_BYTES, Root};
 use crate::line::free_slot;
 use crate::partition::Partition;
+use crate::reconcile::Reconciler;
 use crate::record::{Placed, Record};
 use crate::resize::publish_grown_table;
-use crate::settle::Reconciler;
 use crate::slot::Slot;
 use crate::table::Table;
 

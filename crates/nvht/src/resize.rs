@@ -340,7 +340,7 @@ impl Inner {
     /// fractions, and lines in which slots of the range's keys may be damaged.
     fn classify_slots(&self, partition: usize, old: Table, from: u64, to: u64) -> ClassifiedSlots {
         let mut classified = ClassifiedSlots { moving: Vec::new(), damaged: Vec::new() };
-        for found in self.collect_lines(old, from, to, |_| true) {
+        for found in self.find_slots_in_range(old, from, to, |_| true) {
             let record = Record::read(&self.pool, found.record_at).ok().filter(|_| found.fraction.is_some());
             match record.and_then(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition)) {
                 Some(fraction) if (from..to).contains(&fraction.into()) => classified.moving.push((found, fraction)),

@@ -21,10 +21,10 @@ use crate::layout::{
 };
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
+use crate::reconcile::Reconciler;
 use crate::recover;
 use crate::repair::repair_growth;
 use crate::resize::create_table;
-use crate::settle::Reconciler;
 use crate::slot::SlotForm;
 use crate::stats::NvhtStats;
 use crate::stripe::{STRIPES, Stripes};

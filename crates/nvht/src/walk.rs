@@ -92,10 +92,10 @@ impl Inner {
     /// Returns the `wanted` slots of a piece: slots with records of the piece's fractions, and
     /// slots in its lines with records of unknown fraction. The lines after the home lines of a
     /// table's share belong to the last piece. The caller holds the stripes and a guard.
-    pub(crate) fn collect(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<FoundSlot> {
+    pub(crate) fn find_slots(&self, partition: usize, piece: Piece, wanted: impl Fn(Slot) -> bool) -> Vec<FoundSlot> {
         let Piece { table, from, to, share_from, share_to } = piece;
         let last_home = if to == share_to { u64::MAX } else { table.home((to - 1) as u32) };
-        let mut found = self.collect_lines(table, from, to, wanted);
+        let mut found = self.find_slots_in_range(table, from, to, wanted);
         found.retain_mut(|found| {
             let is_elsewhere = |fraction: &u32| !(share_from..share_to).contains(&u64::from(*fraction));
             // No piece searches this table for a damaged fraction of the other table's share.
@@ -118,7 +118,7 @@ impl Inner {
 
     /// Returns all `wanted` slots in the lines that may hold keys of a range. The caller holds the
     /// stripes and a guard.
-    pub(crate) fn collect_lines(
+    pub(crate) fn find_slots_in_range(
         &self,
         table: Table,
         from: u64,
@@ -231,7 +231,7 @@ impl Inner {
             if self.is_unsettled() {
                 self.persist_range(piece.table, piece.from, piece.to);
             }
-            all.append(&mut self.collect(partition, piece, &wanted));
+            all.append(&mut self.find_slots(partition, piece, &wanted));
         }
         for (index, found) in all.iter().enumerate() {
             if index < PREFETCH_RECORDS {

@@ -383,7 +383,7 @@ impl Subject for Holder {
 
     fn live_bytes(&self) -> Option<u64> {
         for _ in 0..4 {
-            self.pool.epochs().collect(&self.pool);
+            self.pool.epochs().reclaim(&self.pool);
         }
         Some(self.pool.space().live)
     }

@@ -211,7 +211,7 @@ impl Subject for PoolSubject {
             return None;
         }
         for _ in 0..4 {
-            self.pool.epochs().collect(&self.pool);
+            self.pool.epochs().reclaim(&self.pool);
         }
         Some(self.pool.space().live - self.optional_bytes)
     }

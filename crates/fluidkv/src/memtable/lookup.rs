@@ -159,12 +159,12 @@ impl Memtable {
         out: &mut Vec<u64>,
     ) -> Result<bool> {
         if from == Bound::Unbounded || self.reads == Reads::Trusted {
-            return Ok(self.tree.collect(&Records(&self.pool), from, direction, max, out));
+            return Ok(self.tree.read_range(&Records(&self.pool), from, direction, max, out));
         }
         let before = out.len();
         CheckedRecords::new(self).search(|records| {
             out.truncate(before);
-            self.tree.collect(records, from, direction, max, out)
+            self.tree.read_range(records, from, direction, max, out)
         })
     }
 

@@ -85,7 +85,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
     }
 
     /// As [`Trees::collect`]. The caller has drained, and is pinned.
-    pub fn collect<K: KeyResolver>(
+    pub fn read_range<K: KeyResolver>(
         &self,
         records: &K,
         from: Bound<&[u8]>,
@@ -93,7 +93,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
         max: usize,
         out: &mut Vec<u64>,
     ) -> bool {
-        self.core.trees.collect(records, from, direction, max, out)
+        self.core.trees.read_range(records, from, direction, max, out)
     }
 
     /// Returns the trees.

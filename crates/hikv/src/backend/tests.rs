@@ -120,7 +120,13 @@ impl Model {
 
     fn tree(&self) -> BTreeMap<Vec<u8>, u64> {
         let mut found = Vec::new();
-        assert!(self.backend.collect(&self.records, Bound::Unbounded, Direction::Forward, usize::MAX >> 1, &mut found));
+        assert!(self.backend.read_range(
+            &self.records,
+            Bound::Unbounded,
+            Direction::Forward,
+            usize::MAX >> 1,
+            &mut found
+        ));
         let tree: BTreeMap<_, _> = found.iter().map(|at| (self.records.with_key(*at, <[u8]>::to_vec), *at)).collect();
         assert_eq!(tree.len(), found.len());
         tree

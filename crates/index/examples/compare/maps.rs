@@ -85,7 +85,7 @@ impl Map for Tree<'_> {
     }
     fn scan(&self, key: &Key, count: usize) -> usize {
         let mut out = Vec::with_capacity(count);
-        self.tree.collect(&self.records, Bound::Included(key), Direction::Forward, count, &mut out);
+        self.tree.read_range(&self.records, Bound::Included(key), Direction::Forward, count, &mut out);
         black_box(&out).len()
     }
 }

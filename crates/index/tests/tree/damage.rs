@@ -45,8 +45,8 @@ fn run(seed: u64, one_in: u64) {
             1 => drop(tree.get(&records, &key)),
             2 => {
                 found.clear();
-                tree.collect(&records, Bound::Included(&key), Direction::Forward, 100, &mut found);
-                tree.collect(&records, Bound::Excluded(&key), Direction::Backward, 100, &mut found);
+                tree.read_range(&records, Bound::Included(&key), Direction::Forward, 100, &mut found);
+                tree.read_range(&records, Bound::Excluded(&key), Direction::Backward, 100, &mut found);
             }
             _ => {
                 let payload = records.add(&key);

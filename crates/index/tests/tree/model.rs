@@ -50,7 +50,7 @@ fn check_range(
         Direction::Backward => model.range::<[u8], _>((Bound::Unbounded, from)).rev().map(|e| *e.1).collect(),
     };
     let mut out = vec![7];
-    let end = tree.collect(records, from, direction, max, &mut out);
+    let end = tree.read_range(records, from, direction, max, &mut out);
     assert_eq!(out[0], 7, "what was in the list stays");
     assert_eq!(out[1..], all[..max.min(all.len())], "{from:?} {direction:?} {max}");
     assert!(if all.len() > max { !end } else { end || all.len() == max }, "{from:?} {direction:?} {max}");

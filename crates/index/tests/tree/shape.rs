@@ -61,7 +61,7 @@ fn memory_is_freed_after_all_keys_are_deleted() {
     println!("{empty} bytes empty, {full} full, {left} after deleting everything");
     assert!(left < ONE_LEAF_BYTES_MAX, "{left}");
     let mut out = Vec::new();
-    assert!(tree.collect(&Hex, Bound::Unbounded, Direction::Forward, 10, &mut out));
+    assert!(tree.read_range(&Hex, Bound::Unbounded, Direction::Forward, 10, &mut out));
     assert!(out.is_empty());
 }
 

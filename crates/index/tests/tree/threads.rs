@@ -23,7 +23,7 @@ fn scan(tree: &BPlusTree, direction: Direction, piece: usize) -> Vec<u64> {
     loop {
         let bound = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
         let before = all.len();
-        let end = tree.collect(&Hex, bound, direction, piece, &mut all);
+        let end = tree.read_range(&Hex, bound, direction, piece, &mut all);
         assert!(all.len() - before <= piece);
         if end {
             return all;

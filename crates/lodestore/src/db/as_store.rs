@@ -9,7 +9,7 @@ use lodestore_contract::{
 use super::Db;
 use super::keyspace::Keyspace;
 use super::keyspace::key::{KeyMap, StoredRange};
-use super::opening::choice_of;
+use super::open::choice_of;
 use super::view::View;
 use crate::handle::Lodestore;
 

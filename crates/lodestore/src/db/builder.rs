@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Durability, Error, EventSink, Options, Result};
 
-use super::opening::choice_of;
+use super::open::choice_of;
 use super::{Choice, Db, Engine};
 use crate::choice::file::{self, is_same_value};
 use crate::engines::{self, EngineInfo};

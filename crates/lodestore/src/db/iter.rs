@@ -106,7 +106,7 @@ impl Pairs {
     /// # Errors
     /// The first error of the walk. Pairs before it are not returned.
     pub fn page(mut self, pairs_max: usize) -> Result<Page> {
-        Page::collect(pairs_max, || self.walk.next())
+        Page::read(pairs_max, || self.walk.next())
     }
 
     /// As [`Self::page`], from the end of the range, the last key first. The cursor of the next
@@ -115,7 +115,7 @@ impl Pairs {
     /// # Errors
     /// As [`Self::page`].
     pub fn page_back(mut self, pairs_max: usize) -> Result<Page> {
-        Page::collect(pairs_max, || self.walk.next_back())
+        Page::read(pairs_max, || self.walk.next_back())
     }
 }
 

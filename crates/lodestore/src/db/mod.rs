@@ -24,7 +24,7 @@
 
 // Each of the first modules has a block of methods. Their order is the order of the blocks on the
 // page of `Db` in the documentation. The empty lines keep rustfmt from sorting them.
-mod opening;
+mod open;
 
 mod single_keys;
 

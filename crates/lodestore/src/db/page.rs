@@ -22,8 +22,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// Collects a page, and checks whether a pair follows.
-    pub(super) fn collect(pairs_max: usize, mut next: impl FnMut() -> Option<Result<(Value, Value)>>) -> Result<Self> {
+    /// Reads a page, and checks whether a pair follows.
+    pub(super) fn read(pairs_max: usize, mut next: impl FnMut() -> Option<Result<(Value, Value)>>) -> Result<Self> {
         let mut pairs = Vec::new();
         while let Some(pair) = next() {
             let pair = pair?;

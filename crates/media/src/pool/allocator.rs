@@ -164,7 +164,7 @@ impl Allocator {
     /// more. If this fails (no space, recovery in progress, a guard still held), the next open
     /// finds no bitmaps and the engine marks.
     pub(crate) fn save_for_close(&self, pool: &Pool) {
-        pool.epochs().collect(pool);
+        pool.epochs().reclaim(pool);
         if pool.epochs().waiting_bytes() == 0 {
             self.save(pool);
         }
@@ -262,7 +262,7 @@ impl MediumAccess for Pool {
     }
 
     fn reclaim(&self) {
-        self.epochs().collect_patiently(self);
+        self.epochs().reclaim_patiently(self);
     }
 
     fn not_settled(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::epoch::Epochs;
 use crate::nvptr::NvPtr;
 
 /// Attempts to free, each followed by a yield to other threads, before a store counts as full.
-const COLLECT_ATTEMPTS: u32 = 64;
+const RECLAIM_ATTEMPTS: u32 = 64;
 
 impl Epochs {
     /// Frees the record once every guard that exists now is gone. The store that unlinked it must
@@ -23,18 +23,18 @@ impl Epochs {
 
     /// Frees everything that can be freed now, of all threads. Frees little while the caller itself
     /// holds a guard.
-    pub fn collect(&self, pool: &Pool) {
-        self.collect_on(pool.allocator(), pool, |_| true);
+    pub fn reclaim(&self, pool: &Pool) {
+        self.reclaim_on(pool.allocator(), pool, |_| true);
     }
 
     /// Called before a store counts as full: frees what can be freed. If nothing can, yields to the
     /// threads that hold guards, for a bounded time. If the caller holds a guard itself, items
     /// retired after it stay.
     #[cold]
-    pub fn collect_patiently(&self, pool: &Pool) {
+    pub fn reclaim_patiently(&self, pool: &Pool) {
         let before = self.waiting_bytes();
-        for _ in 0..COLLECT_ATTEMPTS {
-            self.collect(pool);
+        for _ in 0..RECLAIM_ATTEMPTS {
+            self.reclaim(pool);
             if before == 0 || self.waiting_bytes() < before {
                 return;
             }

@@ -187,7 +187,7 @@ impl Pool {
     /// Notes the length of the next region, which decides when it is created ahead.
     pub(super) fn expect_next_region(&self) {
         if let Some(background) = &self.background {
-            background.pace().set_next_bytes(self.usual_region_bytes());
+            background.fill_rate().set_next_bytes(self.usual_region_bytes());
         }
     }
 
@@ -259,7 +259,7 @@ impl Pool {
     #[inline]
     pub fn hint_free(&self, free_bytes: u64) {
         if let Some(background) = &self.background
-            && background.pace().is_due(free_bytes)
+            && background.fill_rate().is_due(free_bytes)
         {
             self.request_region();
         }

@@ -83,7 +83,7 @@ impl Open {
         let steps = self.counter("growth_steps");
         (0..keys).for_each(|index| self.put(index, 1));
         self.pool.epochs().synchronize();
-        self.pool.epochs().collect(&self.pool);
+        self.pool.epochs().reclaim(&self.pool);
         (0..keys).rev().for_each(|index| self.put(index, 2));
         assert_eq!((self.counter("growth_steps"), self.counter("tables_growing")), (steps, 1));
     }

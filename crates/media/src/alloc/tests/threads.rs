@@ -102,10 +102,10 @@ fn retired_records_wait_for_guards_and_are_then_freed() {
     places.iter().for_each(|at| retire(*at));
     let inner = epochs.pin();
     drop(guard);
-    epochs.collect_on(&alloc, &heap, |_| true);
+    epochs.reclaim_on(&alloc, &heap, |_| true);
     assert_eq!((alloc.live_records(), epochs.waiting_bytes()), (200, 200 * 112), "a nested guard still holds");
     drop(inner);
-    epochs.collect_on(&alloc, &heap, |_| true);
+    epochs.reclaim_on(&alloc, &heap, |_| true);
     assert_eq!((alloc.live_records(), epochs.waiting_bytes()), (0, 0));
     check(&alloc, &heap);
 }
@@ -136,7 +136,7 @@ fn the_limbo_of_an_ended_thread_is_emptied_by_others() {
         });
     });
     assert_eq!(alloc.live_records(), 1);
-    epochs.collect_on(&alloc, &heap, |_| true);
+    epochs.reclaim_on(&alloc, &heap, |_| true);
     assert_eq!((alloc.live_records(), epochs.waiting_bytes()), (0, 0));
 }
 
@@ -171,7 +171,7 @@ fn readers_never_see_reused_records() {
                     Ok(at) => break at,
                     Err(_) => std::thread::yield_now(),
                 }
-                epochs.collect_on(&alloc, &heap, |_| true);
+                epochs.reclaim_on(&alloc, &heap, |_| true);
             };
             slots[at.offset() as usize / 16].store(version, Ordering::Relaxed);
             let old = published.swap(at.offset(), Ordering::AcqRel);
@@ -232,7 +232,7 @@ fn times_of_alloc_free_and_pin() {
             let at = alloc.alloc_on(&heap, 296).expect("room");
             epochs.retire_on(&alloc, &heap, Freed { at, len: 296 });
         });
-        epochs.collect_on(&alloc, &heap, |_| true);
+        epochs.reclaim_on(&alloc, &heap, |_| true);
         println!(
             "alloc {alloc_ns:.1} ns, alloc+free {alloc_free_ns:.1}, free {free_ns:.1}, free in batches {batch_ns:.1}, \
              pin+unpin {pin_ns:.1}, alloc+retire+free {cycle_ns:.1}"

@@ -150,7 +150,7 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
                 accept_torn(inner, *slot, marks, result);
             }
             Verdict::Free => freed |= free_leftover(pool, *slot),
-            Verdict::Whole(record) => collect_record(inner, position, &record, marks, result),
+            Verdict::Whole(record) => mark_and_add_record(inner, position, &record, marks, result),
             Verdict::BadRecord(record, error) => {
                 inner.recovery.count_corrupt();
                 inner.corrupt(&error);
@@ -158,7 +158,7 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
                     // A record with an intact key stays in the tree, for scans to report its damage
                     // in place.
                     Some(record) if table.placement.sign(record.key()).0 == slot.entry.sig => {
-                        collect_record(inner, position, &record, marks, result);
+                        mark_and_add_record(inner, position, &record, marks, result);
                     }
                     _ => result.damaged.push(position),
                 }
@@ -193,12 +193,12 @@ fn free_leftover(pool: &Pool, slot: Slot) -> bool {
 fn accept_torn(inner: &Inner, slot: Slot, marks: bool, result: &mut ThreadResult) {
     let position = slot.entry.position();
     if let Ok(record) = Record::read(&inner.pool, position) {
-        collect_record(inner, position, &record, marks, result);
+        mark_and_add_record(inner, position, &record, marks, result);
     }
 }
 
-/// Marks a record and collects its key.
-fn collect_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, result: &mut ThreadResult) {
+/// Marks a record, and adds its key to the results.
+fn mark_and_add_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, result: &mut ThreadResult) {
     let pool = &inner.pool;
     if marks
         && !pool.mutant(Mutant::RecordNotMarked)

@@ -15,7 +15,7 @@ const CREATION_MICROS_PER_MIB: u64 = 2000;
 const CREATION_TIME_FACTOR: u64 = 2;
 
 /// The fill rate of one pool.
-pub(crate) struct Pace {
+pub(crate) struct FillRate {
     start: Instant,
     /// Bytes of the next region.
     next_bytes: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Pace {
     creation_micros_per_mib: AtomicU64,
 }
 
-impl Pace {
+impl FillRate {
     /// Creates the estimate for a pool whose next region has `next_bytes` bytes.
     pub(crate) fn new(next_bytes: u64) -> Self {
         Self {
@@ -92,29 +92,29 @@ mod tests {
 
     #[test]
     fn a_slow_writer_has_its_region_at_half_and_a_fast_one_early() {
-        let slow = Pace::new(256 * MIB);
+        let slow = FillRate::new(256 * MIB);
         // A MiB in ten milliseconds: half a region lasts longer than the creation of the next one.
         let due = (1..128).find(|step| slow.is_due_at((256 - step) * MIB, 256 * MIB, step * 10_000));
         assert_eq!(due, None);
         assert!(slow.is_due(127 * MIB));
-        let fast = Pace::new(256 * MIB);
+        let fast = FillRate::new(256 * MIB);
         let due = (1..200).find(|step| fast.is_due_at((256 - step) * MIB, 256 * MIB, step * 1000));
         assert!(due.is_some_and(|step| step < 20), "{due:?}");
     }
 
     #[test]
     fn a_region_that_is_created_quickly_is_created_later() {
-        let pace = Pace::new(256 * MIB);
-        pace.record_creation(256 * MIB, Duration::from_millis(20));
-        let due = (1..200).find(|step| pace.is_due_at((256 - step) * MIB, 256 * MIB, step * 1000));
+        let rate = FillRate::new(256 * MIB);
+        rate.record_creation(256 * MIB, Duration::from_millis(20));
+        let due = (1..200).find(|step| rate.is_due_at((256 - step) * MIB, 256 * MIB, step * 1000));
         assert_eq!(due, None, "half a region is early enough");
     }
 
     #[test]
     fn the_next_region_is_due_at_half_of_its_length() {
-        let pace = Pace::new(32 * MIB);
-        assert!(!pace.is_due(40 * MIB) && pace.is_due(15 * MIB));
-        pace.set_next_bytes(100 * MIB);
-        assert!(pace.is_due(40 * MIB));
+        let rate = FillRate::new(32 * MIB);
+        assert!(!rate.is_due(40 * MIB) && rate.is_due(15 * MIB));
+        rate.set_next_bytes(100 * MIB);
+        assert!(rate.is_due(40 * MIB));
     }
 }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 /// Limits a byte rate by sleeping.
-pub(crate) struct Pace {
+pub(crate) struct RateLimit {
     rate: u64,
     begun: Instant,
     bytes: u64,
 }
 
-impl Pace {
+impl RateLimit {
     /// Creates a limit in bytes per second; 0 for no limit.
     pub(crate) fn new(rate: u64) -> Self {
         Self { rate, begun: Instant::now(), bytes: 0 }

@@ -88,14 +88,14 @@ impl Values {
     /// # Errors
     /// [`Error::Poisoned`]. [`Error::Io`] if copies cannot be written. [`Error::Full`] if survivors
     /// do not fit into the file, or their pointers into the LSM. No value is lost on error.
-    pub(crate) fn collect(&self, gain: &Gain) -> Result<bool> {
+    pub(crate) fn collect_best_victim(&self, gain: &Gain) -> Result<bool> {
         let Some(index) = self.index() else { return Ok(false) };
         if self.free_retired() >= gain.segments as usize {
             return Ok(true);
         }
         let _lock = lock(&self.collecting);
         // While readers hold retired segments, fewer segments may be free than flushes leave.
-        let room = self.spare().min(self.available());
+        let room = self.gc_reserve_segments().min(self.available());
         let victim = {
             let mut space = lock(&self.space);
             if self.sizes.circular { space.choose_oldest(room) } else { space.choose(gain, room) }
@@ -481,7 +481,7 @@ mod tests {
         assert!(values.pool.take_beside(room, 0));
         let counted = || lock(&values.space).live_of(kept.segment);
         assert_eq!((counted(), values.available()), (0, 0));
-        let outcome = values.collect(&Gain::ANY);
+        let outcome = values.collect_best_victim(&Gain::ANY);
         assert!(matches!(outcome, Err(Error::Full { .. })), "{outcome:?}");
         assert!(values.available() > 10, "{}", values.available());
         assert!(counted() > 10_000, "{} bytes: it is taken for nothing again", counted());
