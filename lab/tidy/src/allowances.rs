@@ -85,7 +85,7 @@ fn group_of(finding: &Finding) -> String {
         _ => {
             let mut parts = finding.path.split('/');
             match (parts.next(), parts.next()) {
-                (Some("crates"), Some(name)) => format!("crates/{name}"),
+                (Some(folder @ ("crates" | "lab")), Some(name)) => format!("{folder}/{name}"),
                 (Some(first), _) => first.to_owned(),
                 (None, _) => finding.path.clone(),
             }
