@@ -12,7 +12,7 @@ programs="hello session_cache pages job_queue bulk_load secondary_index backup"
 source_of() {
     case $1 in
         lodestore) echo "crates/lodestore/examples/$2.rs" ;;
-        *) echo "crates/peers/examples/$1_$2.rs" ;;
+        *) echo "lab/peers/examples/$1_$2.rs" ;;
     esac
 }
 

@@ -1,6 +1,6 @@
 //! Fuzz targets on whole pools, stores and servers, as functions of bytes.
 //!
-//! `crates/sim/tests/suite/parsers.rs` runs the same functions in ordinary tests. `README.md` lists
+//! `lab/sim/tests/suite/parsers.rs` runs the same functions in ordinary tests. `README.md` lists
 //! the targets.
 //!
 //! # Guarantees

@@ -124,7 +124,7 @@ fn cells(program: &Path) -> String {
 fn the_guide_counts_the_lines_of_the_same_programs() {
     let Some(root) = project() else { return };
     let table = read(&root.join("docs/guide/src/same-programs.md"));
-    let (ours, theirs) = (root.join("crates/lodestore/examples"), root.join("crates/peers/examples"));
+    let (ours, theirs) = (root.join("crates/lodestore/examples"), root.join("lab/peers/examples"));
     for example in fs::read_dir(&ours).expect("a directory") {
         let file = example.expect("an entry").file_name().to_string_lossy().into_owned();
         let sources = [ours.join(&file), theirs.join(format!("redb_{file}")), theirs.join(format!("fjall_{file}"))];

@@ -83,10 +83,37 @@ fn an_import_cycle_is_found_through_groups_super_and_re_exports() {
 }
 
 #[test]
+fn the_map_of_the_crates_names_each_folder_once_and_no_other() {
+    let of = |rows: &str| {
+        let page = format!("## Crates and layers\n\n| layer | crate |\n|---|---|\n{rows}\n## Next\n\n| 1 | `x` |\n");
+        let files = [
+            file("ARCHITECTURE.md", &page),
+            file("crates/a/Cargo.toml", ""),
+            file("lab/b/Cargo.toml", ""),
+            file("lab/b/more/Cargo.toml", ""),
+            file("fuzz/Cargo.toml", ""),
+        ];
+        check_files(&files)
+    };
+    assert_eq!(of("| 0 | `crates/a`, `lab/b` |\n"), []);
+    for (rows, line, message) in [
+        ("| 0 | `crates/a` |\n", 1, "the map does not name `lab/b`"),
+        ("| 0 | `crates/a`, `lab/b` |\n| 1 | `crates/a` |\n", 6, "the map names `crates/a` again"),
+        ("| 0 | `crates/a`, `lab/b`, `lab/c` |\n", 5, "`lab/c` is no crate"),
+    ] {
+        let found = of(rows);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].rule, found[0].line, found[0].message.as_str()), (Rule::CrateMap, line, message));
+    }
+    let unmapped = check_files(&[file("crates/a/Cargo.toml", "")]);
+    assert!(unmapped.len() == 1 && unmapped[0].rule == Rule::CrateMap, "the page is missing: {unmapped:?}");
+}
+
+#[test]
 fn every_rule_has_a_planted_violation() {
     let mut rules: Vec<Rule> = violations().iter().map(|violation| violation.rule).collect();
-    // The cycle needs several files.
-    rules.push(Rule::ImportCycle);
+    // The cycle and the map need several files.
+    rules.extend([Rule::ImportCycle, Rule::CrateMap]);
     assert!(Rule::ALL.iter().all(|rule| rules.contains(rule)), "{rules:?}");
 }
 

@@ -1,5 +1,5 @@
 //! The guard of the hot paths: compares the instructions of each operation of each engine with
-//! `crates/bench/instructions.txt`.
+//! `lab/bench/instructions.txt`.
 //!
 //! `cargo run --release -p lodestore-bench --example instructions` measures and compares, and fails
 //! if a path has grown. `-- --bless` rewrites the file. `-- --engine NAME` measures one engine.
@@ -131,7 +131,7 @@ fn judge(old: &Counts, new: &Counts) -> bool {
     }
     let failures = findings.iter().filter(|finding| finding.is_failure()).count();
     if failures > 0 {
-        println!("{failures} of {} paths are not as crates/bench/instructions.txt has them.", new.lines.len());
+        println!("{failures} of {} paths are not as lab/bench/instructions.txt has them.", new.lines.len());
         println!("Where that is meant, say why in the commit, and take the new figures with it: {BLESS}");
     } else if !findings.is_empty() {
         println!("Take the new figures, or they guard nothing: {BLESS}");

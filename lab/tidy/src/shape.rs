@@ -8,7 +8,7 @@ pub const FILE_LINES_MAX: usize = 500;
 /// Maximum lines of a function, from its name to its closing brace.
 pub const FUNCTION_LINES_MAX: usize = 70;
 /// Crates whose sources may contain unsafe code; SAFETY.md of each has the invariants.
-pub const UNSAFE_CRATES: [&str; 4] = ["crates/media", "crates/index", "crates/peers", "bindings"];
+pub const UNSAFE_CRATES: [&str; 4] = ["crates/media", "crates/index", "lab/peers", "bindings"];
 /// Last words of the names of numeric constants: a unit or a role.
 pub const CONSTANT_SUFFIXES: [&str; 55] = [
     "BYTES",

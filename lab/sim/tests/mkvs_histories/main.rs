@@ -10,7 +10,7 @@
 //! One further thread scans. A scan is no read of the history (`lodestore_sim::scans`).
 
 mod asked;
-#[path = "../../../mkvs/tests/common/mod.rs"]
+#[path = "../../../../crates/mkvs/tests/common/mod.rs"]
 mod common;
 mod event;
 mod torn;

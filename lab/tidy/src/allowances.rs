@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::map::FOLDERS;
 use crate::{Finding, Rule};
 
 /// Permitted numbers by rule and path.
@@ -85,7 +86,7 @@ fn group_of(finding: &Finding) -> String {
         _ => {
             let mut parts = finding.path.split('/');
             match (parts.next(), parts.next()) {
-                (Some("crates"), Some(name)) => format!("crates/{name}"),
+                (Some(folder), Some(name)) if FOLDERS.contains(&folder) => format!("{folder}/{name}"),
                 (Some(first), _) => first.to_owned(),
                 (None, _) => finding.path.clone(),
             }

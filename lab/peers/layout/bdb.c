@@ -1,5 +1,5 @@
 /* Prints what src/bdb/layout.rs holds, from the db.h of libdb5.3-dev. Not part of the build:
- *   cc -o /tmp/bdb-layout crates/peers/layout/bdb.c && /tmp/bdb-layout
+ *   cc -o /tmp/bdb-layout lab/peers/layout/bdb.c && /tmp/bdb-layout
  */
 #include <stddef.h>
 #include <stdio.h>

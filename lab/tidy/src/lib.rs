@@ -1,4 +1,5 @@
-//! Checks of the workspace's own text: plain English, names, sizes, unsafe code, import cycles.
+//! Checks of the workspace's own text: plain English, names, sizes, unsafe code, import cycles,
+//! and the map of the crates.
 //!
 //! # Guarantees
 //! `cargo test -p lodestore-tidy` fails if a tracked file breaks a [`Rule`] more often than
@@ -10,6 +11,7 @@
 //! * [`shape`]: lengths of files and functions, names of constants, unsafe code.
 //! * [`cycles`]: import cycles between the top-level modules of a crate.
 //! * [`heads`]: the sections at the head of each crate.
+//! * [`map`]: the map of the crates in ARCHITECTURE.md.
 //! * [`allowances`]: comparison of the findings with the permitted numbers.
 //! * [`tree`]: the tracked files.
 
@@ -19,6 +21,7 @@ pub mod allowances;
 pub mod cycles;
 pub mod heads;
 pub mod language;
+pub mod map;
 pub mod mask;
 pub mod shape;
 pub mod tree;
@@ -50,11 +53,13 @@ pub enum Rule {
     ImportCycle,
     /// The head of a crate lacks a section of [`heads::SECTIONS`].
     CrateHead,
+    /// The map of ARCHITECTURE.md differs from the folders of [`map::FOLDERS`].
+    CrateMap,
 }
 
 impl Rule {
     /// All rules, in the order of their reports.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::CommentWidth,
         Self::BannedPhrase,
         Self::SentenceStart,
@@ -66,6 +71,7 @@ impl Rule {
         Self::UnsafeCode,
         Self::ImportCycle,
         Self::CrateHead,
+        Self::CrateMap,
     ];
 
     /// Returns the name of the rule in `allowances.txt`.
@@ -82,6 +88,7 @@ impl Rule {
             Self::UnsafeCode => "unsafe-code",
             Self::ImportCycle => "import-cycle",
             Self::CrateHead => "crate-head",
+            Self::CrateMap => "crate-map",
         }
     }
 }
@@ -121,5 +128,6 @@ pub fn check_files(files: &[tree::File]) -> Vec<Finding> {
     }
     findings.extend(cycles::check_crates(files));
     findings.extend(heads::check_crates(files));
+    findings.extend(map::check_map(files));
     findings
 }

@@ -19,6 +19,7 @@ fn main() {
     // Inputs: the sources, the locked versions, and the file that every commit and checkout
     // changes.
     println!("cargo::rerun-if-changed=../../crates");
+    println!("cargo::rerun-if-changed=../../lab");
     println!("cargo::rerun-if-changed=../../Cargo.lock");
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={log}");
