@@ -13,7 +13,7 @@ use std::{fs, thread};
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use fjall::{SingleWriterTxDatabase, SingleWriterTxKeyspace, Snapshot, UserValue};
 
-const TICKETS: u64 = 10_000;
+const TICKET_COUNT: u64 = 10_000;
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -95,7 +95,7 @@ fn main() -> AnyResult<()> {
     let dir = Path::new(&dir).join(format!("run-{}", std::process::id()));
     let db = SingleWriterTxDatabase::builder(dir.join("state")).open()?;
     let tickets = db.keyspace("tickets", KeyspaceCreateOptions::default)?;
-    tickets.insert("free", TICKETS.to_le_bytes())?;
+    tickets.insert("free", TICKET_COUNT.to_le_bytes())?;
     (0..5000).try_for_each(|seat| tickets.insert(format!("seat-{seat}"), "row 1"))?;
     backup_while_selling(&db, &tickets, &dir.join("backup"))?;
     println!("sold at the end: {}", number(tickets.get("sold")?));
@@ -107,6 +107,6 @@ fn main() -> AnyResult<()> {
     let tickets = restored.keyspace("tickets", KeyspaceCreateOptions::default)?;
     let (free, sold) = (number(tickets.get("free")?), number(tickets.get("sold")?));
     println!("restored: {sold} sold, {free} free");
-    assert_eq!(free + sold, TICKETS, "the backup is of one moment");
+    assert_eq!(free + sold, TICKET_COUNT, "the backup is of one moment");
     Ok(restored.persist(PersistMode::SyncAll)?)
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use fjall::{KeyspaceCreateOptions, PersistMode, Readable, SingleWriterTxDatabase, SingleWriterTxKeyspace};
 
-const WORKERS: u64 = 3;
-const JOBS_PER_RUN: u64 = 60;
+const WORKER_COUNT: u64 = 3;
+const RUN_JOB_COUNT: u64 = 60;
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -98,12 +98,13 @@ fn main() -> AnyResult<()> {
     };
     let queue = Queue::open(&dir)?;
     let before = queue.db.read_tx().len(&queue.done)? as u64;
-    for job in 0..JOBS_PER_RUN {
+    for job in 0..RUN_JOB_COUNT {
         queue.add(&"x".repeat(job as usize))?;
     }
     let (queue, finished) = (&queue, &AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|worker| scope.spawn(move || work(queue, worker, finished))).collect();
+        let workers: Vec<_> =
+            (0..WORKER_COUNT).map(|worker| scope.spawn(move || work(queue, worker, finished))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
     })?;
     let all = queue.counters.get("next job")?.map_or(0, |next| number(&next));

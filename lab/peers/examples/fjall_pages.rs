@@ -14,7 +14,7 @@ use std::ops::Bound::{Excluded, Included};
 
 use fjall::{Database, Guard, KeyspaceCreateOptions, PersistMode, UserValue};
 
-const PAGE_EVENTS: usize = 25;
+const PAGE_EVENT_COUNT: usize = 25;
 
 fn key(topic: &str, number: u64) -> Vec<u8> {
     [topic.as_bytes(), &[0], &number.to_be_bytes()].concat()
@@ -24,7 +24,7 @@ fn number_of(key: &[u8]) -> u64 {
     key.last_chunk().map_or(0, |number| u64::from_be_bytes(*number))
 }
 
-/// At most `PAGE_EVENTS` events.
+/// At most `PAGE_EVENT_COUNT` events.
 struct Page {
     events: Vec<(u64, UserValue)>,
     /// The cursor of the next page: the number of the last event.
@@ -33,7 +33,7 @@ struct Page {
 
 /// Collects a page, and checks whether an event follows.
 fn collect(mut pairs: impl Iterator<Item = Guard>) -> fjall::Result<Page> {
-    let events = pairs.by_ref().take(PAGE_EVENTS);
+    let events = pairs.by_ref().take(PAGE_EVENT_COUNT);
     let events = events.map(|pair| pair.into_inner().map(|(key, event)| (number_of(&key), event)));
     let events: Vec<_> = events.collect::<Result<_, _>>()?;
     let next = pairs.next().map(Guard::key).transpose()?.and(events.last()).map(|(number, _)| *number);

@@ -13,7 +13,7 @@ use std::{fs, thread};
 use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use redb::{StorageError, TableDefinition, Value, WriteTransaction};
 
-const TICKETS: u64 = 10_000;
+const TICKET_COUNT: u64 = 10_000;
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const SEATS: TableDefinition<&str, &str> = TableDefinition::new("seats");
 
@@ -98,7 +98,7 @@ fn main() -> AnyResult<()> {
     fs::create_dir_all(&dir)?;
     let db = Database::create(dir.join("state"))?;
     let write = db.begin_write()?;
-    write.open_table(COUNTERS)?.insert("free", TICKETS)?;
+    write.open_table(COUNTERS)?.insert("free", TICKET_COUNT)?;
     {
         let mut seats = write.open_table(SEATS)?;
         (0..5000).try_for_each(|seat| seats.insert(format!("seat-{seat}").as_str(), "row 1").map(drop))?;
@@ -113,6 +113,6 @@ fn main() -> AnyResult<()> {
     let counters = restored.begin_read()?.open_table(COUNTERS)?;
     let (free, sold) = (number(&counters, "free")?, number(&counters, "sold")?);
     println!("restored: {sold} sold, {free} free");
-    assert_eq!(free + sold, TICKETS, "the backup is of one moment");
+    assert_eq!(free + sold, TICKET_COUNT, "the backup is of one moment");
     Ok(restored.close()?)
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 
-const WORKERS: u64 = 3;
-const JOBS_PER_RUN: u64 = 60;
+const WORKER_COUNT: u64 = 3;
+const RUN_JOB_COUNT: u64 = 60;
 
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const WAITING: TableDefinition<u64, &str> = TableDefinition::new("waiting");
@@ -108,12 +108,13 @@ fn main() -> AnyResult<()> {
     };
     let queue = Queue::open(&file)?;
     let (_, before) = queue.counts()?;
-    for job in 0..JOBS_PER_RUN {
+    for job in 0..RUN_JOB_COUNT {
         queue.add(&"x".repeat(job as usize))?;
     }
     let (shared, finished) = (&queue, &AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|worker| scope.spawn(move || work(shared, worker, finished))).collect();
+        let workers: Vec<_> =
+            (0..WORKER_COUNT).map(|worker| scope.spawn(move || work(shared, worker, finished))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
     })?;
     let ((all, done), now) = (queue.counts()?, finished.load(Ordering::Relaxed));

@@ -11,13 +11,13 @@ use std::ops::Bound::{Excluded, Included};
 
 use redb::{AccessGuard, Database, ReadableDatabase, StorageError, TableDefinition};
 
-const PAGE_EVENTS: usize = 25;
+const PAGE_EVENT_COUNT: usize = 25;
 const EVENTS: TableDefinition<(&str, u64), &str> = TableDefinition::new("events");
 
 type AnyResult<T> = Result<T, Box<dyn Error>>;
 type Pair<'a> = (AccessGuard<'a, (&'static str, u64)>, AccessGuard<'a, &'static str>);
 
-/// At most `PAGE_EVENTS` events.
+/// At most `PAGE_EVENT_COUNT` events.
 struct Page {
     events: Vec<(u64, String)>,
     /// The cursor of the next page: the number of the last event.
@@ -26,7 +26,7 @@ struct Page {
 
 /// Collects a page, and checks whether an event follows.
 fn collect<'a>(mut pairs: impl Iterator<Item = Result<Pair<'a>, StorageError>>) -> AnyResult<Page> {
-    let events = pairs.by_ref().take(PAGE_EVENTS);
+    let events = pairs.by_ref().take(PAGE_EVENT_COUNT);
     let events = events.map(|pair| pair.map(|(key, event)| (key.value().1, event.value().to_owned())));
     let events: Vec<_> = events.collect::<Result<_, _>>()?;
     let next = pairs.next().transpose()?.and(events.last()).map(|(number, _)| *number);

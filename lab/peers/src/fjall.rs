@@ -30,33 +30,33 @@ use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use lodestore_contract::{Error, Result};
 
 use crate::library::failed;
-use crate::peer::{About, Account, Asked, BUFFER_MOST, Peer, Survives};
+use crate::peer::{About, Account, Asked, BUFFER_BYTES_MAX, Peer, Survives};
 
 /// The version in `Cargo.lock`.
 pub(crate) const VERSION: &str = "fjall 3.1.13";
 
 /// Maximum number of memtables; beyond it fjall stops writers.
-const MEMTABLES: u64 = 5;
+const MEMTABLES_MAX: u64 = 5;
 /// Minimum bytes of a memtable.
-const MEMTABLE_LEAST: u64 = 64 << 10;
+const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 /// Bits per key of the Bloom filter.
 const BLOOM_BITS: u8 = 10;
 /// Interval of the polls for the end of compactions.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time without a change of state after which fjall counts as idle, if compactions ended meanwhile.
 /// fjall may report activity forever although its compactions change nothing.
-const STILL: Duration = Duration::from_secs(2);
+const UNCHANGED_TIME: Duration = Duration::from_secs(2);
 /// The same time if no compaction ended. A single compaction takes at most this long.
-const STILL_MOST: Duration = Duration::from_secs(120);
+const UNCHANGED_TIME_MAX: Duration = Duration::from_secs(120);
 /// Number of consecutive idle polls required.
-const QUIET: u32 = 10;
+const IDLE_POLL_COUNT: u32 = 10;
 
 /// Creates an empty store in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
     // fjall creates missing parent directories; no peer does so here.
     std::fs::metadata(dir).map_err(|source| Error::io("opening fjall", dir, source))?;
-    let memtable = (asked.budget() / 2 / MEMTABLES).clamp(MEMTABLE_LEAST, BUFFER_MOST);
-    let cache = asked.budget().saturating_sub(memtable * MEMTABLES);
+    let memtable = (asked.budget() / 2 / MEMTABLES_MAX).clamp(MEMTABLE_BYTES_MIN, BUFFER_BYTES_MAX);
+    let cache = asked.budget().saturating_sub(memtable * MEMTABLES_MAX);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let database = Database::builder(dir.join("peer.fjall")).cache_size(cache).worker_threads(workers).open();
     let database = database.map_err(error("opening fjall"))?;
@@ -69,7 +69,7 @@ pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer
         ("version".into(), VERSION.into()),
         ("sync".into(), sync.to_string()),
         ("memtable".into(), memtable.to_string()),
-        ("memtables".into(), MEMTABLES.to_string()),
+        ("memtables".into(), MEMTABLES_MAX.to_string()),
         ("cache".into(), cache.to_string()),
         ("budget".into(), asked.budget().to_string()),
         ("background-threads".into(), workers.to_string()),
@@ -155,14 +155,14 @@ impl Peer for Fjall {
         };
         let ended = || self.database.compactions_completed();
         let (mut quiet, mut last, mut since, mut before) = (0, state(), Instant::now(), ended());
-        while quiet < QUIET && since.elapsed() < STILL_MOST {
-            std::thread::sleep(POLL);
+        while quiet < IDLE_POLL_COUNT && since.elapsed() < UNCHANGED_TIME_MAX {
+            std::thread::sleep(POLL_INTERVAL);
             let now = state();
             if now != last {
                 (quiet, last, since, before) = (0, now, Instant::now(), ended());
             } else if now.0 == 0 && self.database.active_compactions() == 0 {
                 quiet += 1;
-            } else if since.elapsed() > STILL && ended() > before {
+            } else if since.elapsed() > UNCHANGED_TIME && ended() > before {
                 break;
             }
         }

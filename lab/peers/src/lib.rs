@@ -24,13 +24,14 @@
 //! * `bdb`, `leveldb`, `lmdb`, `rocksdb`: embedded stores in C or C++.
 //! * `fjall`, `redb`, `sled` (features): embedded stores in Rust.
 //! * `memcached`, `redis`: servers.
-//! * `peer`: the bench's interface to a peer, and the list.
+//! * `peer`, `kinds`: the bench's interface to a peer; the peers in their settings.
 //! * `testing`: RocksDB databases for tests.
 
 mod bdb;
 mod common;
 #[cfg(feature = "fjall")]
 mod fjall;
+mod kinds;
 mod leveldb;
 mod library;
 mod lmdb;
@@ -45,7 +46,8 @@ mod server;
 mod sled;
 
 pub use common::{Each, Halt};
-pub use peer::{About, Account, Asked, Kind, Peer, Survives, kinds};
+pub use kinds::{Kind, kinds};
+pub use peer::{About, Account, Asked, Peer, Survives};
 pub use rocksdb::reader::RocksDbReader;
 
 /// Databases for tests of the programs that read them.

@@ -35,11 +35,11 @@ kill -s "$signal" "$server"
 wait "$server"
 "#;
 /// Maximum bytes of a socket's path: the space of `sockaddr_un`, minus a zero byte.
-const SOCKET_MOST: usize = 107;
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Maximum time before a server's socket answers.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of the polls for that.
-const POLL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A server's program, and the package that contains it.
 pub(crate) struct Program {
@@ -81,11 +81,11 @@ const SOCKET: &str = "socket";
 /// absolute path.
 pub(crate) fn check_path(peer: &str, dir: &Path) -> Result<()> {
     let bytes = dir.join(SOCKET).as_os_str().as_bytes().len();
-    if bytes <= SOCKET_MOST {
+    if bytes <= SOCKET_PATH_BYTES_MAX {
         return Ok(());
     }
     let why = format!(
-        "the path of a socket has {SOCKET_MOST} bytes at most, and that of {peer} would have {bytes}: give a shorter directory"
+        "the path of a socket has {SOCKET_PATH_BYTES_MAX} bytes at most, and that of {peer} would have {bytes}: give a shorter directory"
     );
     Err(Error::InvalidOption { name: "dir".into(), value: dir.display().to_string(), why })
 }
@@ -142,12 +142,12 @@ impl Server {
     fn wait_ready(&self, program: &Program, log: &Path) -> Result<()> {
         let begun = Instant::now();
         while UnixStream::connect(&self.socket).is_err() {
-            if !self.is_alive() || begun.elapsed() > PATIENCE {
+            if !self.is_alive() || begun.elapsed() > ANSWER_TIMEOUT {
                 let said = fs::read_to_string(log).unwrap_or_default();
                 let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it wrote nothing");
                 return Err(failed("starting a server", format!("{} does not answer: {last}", program.file)));
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -182,8 +182,8 @@ impl Drop for Server {
             if self.is_alive() {
                 let _ = Command::new("kill").args([signal, &self.id.to_string()]).stderr(Stdio::null()).status();
             }
-            while self.is_alive() && begun.elapsed() < PATIENCE {
-                std::thread::sleep(POLL);
+            while self.is_alive() && begun.elapsed() < ANSWER_TIMEOUT {
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         // Not every server removes its own socket; the file may be missing.
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn a_path_that_is_too_long_for_a_socket_is_refused_with_both_lengths() {
         let path = |bytes: usize| PathBuf::from("/").join("d".repeat(bytes - 1 - "/socket".len()));
-        check_path("redis", &path(SOCKET_MOST)).expect("it just fits");
-        let text = check_path("redis", &path(SOCKET_MOST + 1)).expect_err("it does not").to_string();
+        check_path("redis", &path(SOCKET_PATH_BYTES_MAX)).expect("it just fits");
+        let text = check_path("redis", &path(SOCKET_PATH_BYTES_MAX + 1)).expect_err("it does not").to_string();
         assert!(text.contains("redis would have 108") && text.contains("107 bytes"), "{text}");
     }
 

@@ -26,18 +26,18 @@ use crate::peer::{About, Asked, Peer, Survives};
 pub(crate) const VERSION: &str = "sled 0.34.7";
 
 /// Milliseconds between flushes by its own thread: sled's default.
-const FLUSH_EVERY: u64 = 500;
+const FLUSH_INTERVAL_MILLIS: u64 = 500;
 /// Interval of the polls for the close.
-const POLL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time of that wait.
-const CLOSING: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates an empty store in `dir`, or opens the existing one.
 pub(crate) fn open(dir: &Path, sync: bool, asked: &Asked) -> Result<Box<dyn Peer>> {
     // sled creates missing parent directories; no peer does so here.
     fs::metadata(dir).map_err(|source| Error::io("opening sled", dir, source))?;
     let (own, cache) = (dir.join("peer.sled"), asked.budget());
-    let config = Config::new().path(&own).cache_capacity(cache).flush_every_ms(Some(FLUSH_EVERY));
+    let config = Config::new().path(&own).cache_capacity(cache).flush_every_ms(Some(FLUSH_INTERVAL_MILLIS));
     let database = config.open().map_err(error("opening sled"))?;
     let path = own.join("db");
     let log = File::open(&path).map_err(|source| Error::io("opening sled's log", path, source))?;
@@ -60,8 +60,8 @@ impl Drop for Log {
     /// of the database, and the store cannot be opened before.
     fn drop(&mut self) {
         let since = Instant::now();
-        while self.0.try_lock().is_err() && since.elapsed() < CLOSING {
-            std::thread::sleep(POLL);
+        while self.0.try_lock().is_err() && since.elapsed() < CLOSE_TIMEOUT {
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -85,7 +85,7 @@ impl Peer for Sled {
             ("budget".into(), self.cache.to_string()),
             ("settles".into(), "its buffers flushed".into()),
             ("cache".into(), self.cache.to_string()),
-            ("flush-every-ms".into(), FLUSH_EVERY.to_string()),
+            ("flush-every-ms".into(), FLUSH_INTERVAL_MILLIS.to_string()),
             ("compression".into(), "none".into()),
             ("update".into(), "an insert, which looks".into()),
         ]);

@@ -109,14 +109,14 @@ impl DbMethods {
         // SAFETY: Inv 3: the offsets and types match `db.h`.
         unsafe {
             Ok(Self {
-                close: api.method(object, db::CLOSE)?,
-                cursor: api.method(object, db::CURSOR)?,
-                del: api.method(object, db::DEL)?,
-                get: api.method(object, db::GET)?,
-                open: api.method(object, db::OPEN)?,
-                put: api.method(object, db::PUT)?,
-                set_cachesize: api.method(object, db::SET_CACHESIZE)?,
-                sync: api.method(object, db::SYNC)?,
+                close: api.method(object, db::CLOSE_AT)?,
+                cursor: api.method(object, db::CURSOR_AT)?,
+                del: api.method(object, db::DEL_AT)?,
+                get: api.method(object, db::GET_AT)?,
+                open: api.method(object, db::OPEN_AT)?,
+                put: api.method(object, db::PUT_AT)?,
+                set_cachesize: api.method(object, db::SET_CACHESIZE_AT)?,
+                sync: api.method(object, db::SYNC_AT)?,
             })
         }
     }
@@ -138,8 +138,8 @@ impl CursorMethods {
         // SAFETY: Inv 3: the offsets and types match `db.h`.
         unsafe {
             Ok(Self {
-                close: api.method(object, layout::cursor::CLOSE)?,
-                get: api.method(object, layout::cursor::GET)?,
+                close: api.method(object, layout::cursor::CLOSE_AT)?,
+                get: api.method(object, layout::cursor::GET_AT)?,
             })
         }
     }

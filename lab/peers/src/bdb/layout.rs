@@ -35,20 +35,20 @@ const _: () = assert!(size_of::<Bytes>() == 40 && std::mem::offset_of!(Bytes, fl
 
 /// Offsets of methods in `DB`.
 pub(super) mod db {
-    pub(crate) const CLOSE: usize = 568;
-    pub(crate) const CURSOR: usize = 584;
-    pub(crate) const DEL: usize = 592;
-    pub(crate) const GET: usize = 632;
-    pub(crate) const OPEN: usize = 1008;
-    pub(crate) const PUT: usize = 1024;
-    pub(crate) const SET_CACHESIZE: usize = 1096;
-    pub(crate) const SYNC: usize = 1352;
+    pub(crate) const CLOSE_AT: usize = 568;
+    pub(crate) const CURSOR_AT: usize = 584;
+    pub(crate) const DEL_AT: usize = 592;
+    pub(crate) const GET_AT: usize = 632;
+    pub(crate) const OPEN_AT: usize = 1008;
+    pub(crate) const PUT_AT: usize = 1024;
+    pub(crate) const SET_CACHESIZE_AT: usize = 1096;
+    pub(crate) const SYNC_AT: usize = 1352;
 }
 
 /// Offsets of methods in `DBC`.
 pub(super) mod cursor {
-    pub(crate) const CLOSE: usize = 352;
-    pub(crate) const GET: usize = 392;
+    pub(crate) const CLOSE_AT: usize = 352;
+    pub(crate) const GET_AT: usize = 392;
 }
 
 /// `DB_BTREE`.
@@ -58,19 +58,19 @@ pub(super) const HASH: c_int = 2;
 /// `DB_THREAD`, of `open`.
 pub(super) const FOR_THREADS: u32 = 0x20;
 /// `DB_CREATE | DB_EXCL`, of `open`.
-pub(super) const CREATE: u32 = 0x1 | 0x4;
+pub(super) const CREATE_FLAG: u32 = 0x1 | 0x4;
 /// `DB_NOSYNC`, of `close`.
-pub(super) const NO_SYNC: u32 = 1;
+pub(super) const NO_SYNC_FLAG: u32 = 1;
 /// `DB_NEXT`.
-pub(super) const NEXT: u32 = 16;
+pub(super) const NEXT_FLAG: u32 = 16;
 /// `DB_SET_RANGE`: finds the first key that is not less.
-pub(super) const SET_RANGE: u32 = 27;
+pub(super) const SET_RANGE_FLAG: u32 = 27;
 /// `DB_NOTFOUND`.
 pub(super) const NOT_FOUND: c_int = -30_988;
 /// `DB_BUFFER_SMALL`.
 pub(super) const BUFFER_SMALL: c_int = -30_999;
 /// `DB_DBT_USERMEM`.
-const USER_MEMORY: u32 = 0x800;
+const USER_MEMORY_FLAG: u32 = 0x800;
 
 impl Bytes {
     /// Input bytes. C accepts them as writable, but writes only if a flag asks for it.
@@ -83,7 +83,7 @@ impl Bytes {
     #[inline]
     pub(super) fn buffer(buffer: &mut [u8], size: u32) -> Self {
         let ulen = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-        let flags = USER_MEMORY;
+        let flags = USER_MEMORY_FLAG;
         Self { data: buffer.as_mut_ptr().cast(), size, ulen, dlen: 0, doff: 0, app_data: null_mut(), flags }
     }
 }

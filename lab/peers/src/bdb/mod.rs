@@ -17,13 +17,13 @@ use std::sync::{PoisonError, RwLock};
 use lodestore_contract::{Error, Result};
 
 use self::api::{Api, CursorMethods, DbMethods};
-use self::layout::{BTREE, BUFFER_SMALL, Bytes, CREATE, Cursor, Db, FOR_THREADS, HASH, NEXT};
-use self::layout::{NO_SYNC, NOT_FOUND, SET_RANGE, VERSION};
+use self::layout::{BTREE, BUFFER_SMALL, Bytes, CREATE_FLAG, Cursor, Db, FOR_THREADS, HASH, NEXT_FLAG};
+use self::layout::{NO_SYNC_FLAG, NOT_FOUND, SET_RANGE_FLAG, VERSION};
 use crate::library::{c_path, length};
 use crate::peer::{About, Asked, NOTHING_WAITS, Peer, Survives};
 
 /// Initial bytes of a buffer.
-const BUFFER_LEAST: usize = 256;
+const BUFFER_BYTES_MIN: usize = 256;
 
 /// An access method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ unsafe impl Sync for Handle {}
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: Inv 4: called once. `flush` has written out everything that had to be written.
-        unsafe { (self.methods.close)(self.raw, NO_SYNC) };
+        unsafe { (self.methods.close)(self.raw, NO_SYNC_FLAG) };
     }
 }
 
@@ -111,7 +111,7 @@ impl Handle {
         // SAFETY: Inv 4.
         let code = unsafe { (handle.methods.set_cachesize)(handle.raw, 0, cache, 1) };
         api.outcome("setting the cache of Berkeley DB", code)?;
-        let flags = if there { FOR_THREADS } else { FOR_THREADS | CREATE };
+        let flags = if there { FOR_THREADS } else { FOR_THREADS | CREATE_FLAG };
         // SAFETY: Inv 4 and 6: the name is text that outlives the call. Several threads may use the
         // handle (Inv 5).
         let code = unsafe {
@@ -180,7 +180,7 @@ impl Peer for Bdb {
         let handle = self.handle.read().unwrap_or_else(PoisonError::into_inner);
         let key_length = length(key)?;
         if value.is_empty() {
-            value.resize(value.capacity().max(BUFFER_LEAST), 0);
+            value.resize(value.capacity().max(BUFFER_BYTES_MIN), 0);
         }
         loop {
             let mut from = Bytes::of(key.as_ptr(), key_length);
@@ -268,7 +268,14 @@ impl<'a> Walk<'a> {
         api.outcome("scanning Berkeley DB", code)?;
         // SAFETY: Inv 3: just made.
         let methods = unsafe { CursorMethods::of(api, raw) }?;
-        Ok(Self { api, _handle: handle, raw, methods, key: vec![0; BUFFER_LEAST], value: vec![0; BUFFER_LEAST] })
+        Ok(Self {
+            api,
+            _handle: handle,
+            raw,
+            methods,
+            key: vec![0; BUFFER_BYTES_MIN],
+            value: vec![0; BUFFER_BYTES_MIN],
+        })
     }
 
     /// Returns the pair at or after `from`, or else the next pair; `None` after the last.
@@ -282,7 +289,7 @@ impl<'a> Walk<'a> {
             }
             let mut key = Bytes::buffer(&mut self.key, given);
             let mut value = Bytes::buffer(&mut self.value, 0);
-            let flags = if from.is_some() { SET_RANGE } else { NEXT };
+            let flags = if from.is_some() { SET_RANGE_FLAG } else { NEXT_FLAG };
             // SAFETY: Inv 4, 6 and 8. A cursor that refuses a small buffer does not move.
             let code = unsafe { (self.methods.get)(self.raw, &raw mut key, &raw mut value, flags) };
             let (key_size, value_size) = (key.size as usize, value.size as usize);

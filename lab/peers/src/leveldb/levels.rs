@@ -2,31 +2,31 @@
 //! tables (`leveldb.sstables`).
 
 /// Number of levels. The last level is never due.
-const LEVELS: usize = 7;
+const LEVEL_COUNT: usize = 7;
 /// Tables at which level 0 is due: `kL0_CompactionTrigger` of its `dbformat.h`.
-const TABLES_DUE: u64 = 4;
+const DUE_TABLE_COUNT: u64 = 4;
 /// Bytes at which level 1 is due. Each further level is due at ten times as many.
 /// `MaxBytesForLevel` of its `version_set.cc`.
-const BYTES_DUE: u64 = 10 << 20;
+const DUE_BYTES: u64 = 10 << 20;
 
 /// Returns whether any level is due.
 pub(super) fn is_due(tables: &str) -> bool {
-    let (mut at, mut counts, mut bytes) = (0, [0; LEVELS], [0; LEVELS]);
+    let (mut at, mut counts, mut bytes) = (0, [0; LEVEL_COUNT], [0; LEVEL_COUNT]);
     for line in tables.lines() {
         if let Some(level) = line.strip_prefix("--- level ") {
-            at = level.trim_end_matches(" ---").parse().unwrap_or(LEVELS - 1).min(LEVELS - 1);
+            at = level.trim_end_matches(" ---").parse().unwrap_or(LEVEL_COUNT - 1).min(LEVEL_COUNT - 1);
         } else if let Some(size) = size(line) {
             counts[at] += 1;
             bytes[at] += size;
         }
     }
-    let mut limit = BYTES_DUE;
+    let mut limit = DUE_BYTES;
     let mut full = |level: usize| {
         let full = bytes[level] >= limit;
         limit *= 10;
         full
     };
-    counts[0] >= TABLES_DUE || (1..LEVELS - 1).any(&mut full)
+    counts[0] >= DUE_TABLE_COUNT || (1..LEVEL_COUNT - 1).any(&mut full)
 }
 
 /// Returns the bytes of a table from its line: ` 17:2041['first' .. 'last']`.

@@ -16,16 +16,16 @@ use lodestore_contract::Result;
 
 use self::api::{Api, Cache, Db, Filter, Options, ReadOptions, SOURCE, WriteOptions};
 use crate::library::{ZERO, c_path, chars, failed};
-use crate::peer::{About, Asked, BUFFER_MOST, Peer, Survives};
+use crate::peer::{About, Asked, BUFFER_BYTES_MAX, Peer, Survives};
 
 /// A key after all keys of the bench.
 const BEHIND: [u8; 64] = [0xFF; 64];
 /// Interval of the polls for the end of compactions.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of consecutive polls in which nothing may be due and nothing may have changed.
-const QUIET: u32 = 3;
+const IDLE_POLL_COUNT: u32 = 3;
 /// Maximum time without a change while a compaction is due.
-const STILL: Duration = Duration::from_secs(120);
+const UNCHANGED_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A setting.
 #[derive(Clone, Copy)]
@@ -62,7 +62,7 @@ impl Setting {
     pub(crate) fn within(self, asked: &Asked) -> Self {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(64 << 10);
         let (budget, eighth) = (asked.budget(), asked.budget() / 8);
-        let buffer = eighth.min(BUFFER_MOST);
+        let buffer = eighth.min(BUFFER_BYTES_MAX);
         Self {
             budget,
             write_buffer: size(asked.write_buffer.unwrap_or(buffer)),
@@ -263,13 +263,13 @@ impl Peer for LevelDb {
         // SAFETY: Inv 4 and 6.
         unsafe { (self.api.compact)(self.db, chars(&BEHIND), BEHIND.len(), chars(&BEHIND), BEHIND.len()) };
         let (mut quiet, mut last, mut since) = (0, String::new(), Instant::now());
-        while quiet < QUIET {
-            std::thread::sleep(POLL);
+        while quiet < IDLE_POLL_COUNT {
+            std::thread::sleep(POLL_INTERVAL);
             let now = self.tables()?;
             quiet = if now == last && !levels::is_due(&now) { quiet + 1 } else { 0 };
             if now != last {
                 (last, since) = (now, Instant::now());
-            } else if since.elapsed() > STILL {
+            } else if since.elapsed() > UNCHANGED_TIME_MAX {
                 return Err(failed(DOING, "compactions are due, and it does none".into()));
             }
         }

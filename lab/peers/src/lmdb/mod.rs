@@ -25,11 +25,11 @@ use crate::peer::{About, NOTHING_WAITS, Peer, Survives};
 
 /// Bytes of address space for the mapping. Without a sync this is also the file's length, mostly a
 /// hole.
-const MAP: usize = 64 << 30;
+const MAP_BYTES: usize = 64 << 30;
 /// Maximum number of concurrent reader threads.
 const READERS: c_uint = 4096;
 /// File mode.
-const MODE: u32 = 0o600;
+const MODE_MASK: u32 = 0o600;
 
 /// Checks that the library is installed.
 pub(crate) fn ready() -> Result<()> {
@@ -76,7 +76,7 @@ impl Lmdb {
             ("sync".into(), sync.to_string()),
             ("flags".into(), if sync { "none" } else { "NOSYNC, WRITEMAP" }.into()),
             ("transactions".into(), "one for each call".into()),
-            ("map".into(), MAP.to_string()),
+            ("map".into(), MAP_BYTES.to_string()),
             ("cache".into(), "the kernel's, of the mapping".into()),
             ("settles".into(), NOTHING_WAITS.into()),
             ("update".into(), "a put, unlooked".into()),
@@ -95,9 +95,9 @@ impl Lmdb {
         let api = self.api;
         // SAFETY: Inv 4 and 6: the name ends with a zero byte.
         unsafe {
-            api.outcome(DOING, (api.env_set_map_size)(self.env, MAP))?;
+            api.outcome(DOING, (api.env_set_map_size)(self.env, MAP_BYTES))?;
             api.outcome(DOING, (api.env_set_readers)(self.env, READERS))?;
-            api.outcome(DOING, (api.env_open)(self.env, name.as_ptr(), flags, MODE))?;
+            api.outcome(DOING, (api.env_open)(self.env, name.as_ptr(), flags, MODE_MASK))?;
         }
         let mut dbi = 0;
         self.change(DOING, |transaction| {

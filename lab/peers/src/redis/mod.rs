@@ -23,13 +23,13 @@ use crate::server::{Pool, Program, Server};
 /// Debian's server.
 const PROGRAM: Program = Program { peer: "redis", file: "redis-server", package: "redis-server" };
 /// Maximum time for a server to read its log at the start.
-const LOADING: Duration = Duration::from_secs(600);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval of the polls for the end of that.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The server's status texts while a rewrite of its log runs, or is scheduled.
 const REWRITES: [&str; 2] = ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"];
 /// Prefix of the reply to any command while the server loads its log.
-const LOADS: &[u8] = b"LOADING";
+const LOADS: &[u8] = b"LOAD_TIMEOUT";
 
 /// Checks that library and server are installed.
 pub(crate) fn ready() -> Result<()> {
@@ -132,7 +132,9 @@ impl Connection {
         loop {
             let reply = self.ask("starting Redis", &[b"PING"])?;
             match reply.refusal(reply.raw) {
-                Some(text) if text.starts_with(LOADS) && begun.elapsed() < LOADING => std::thread::sleep(POLL),
+                Some(text) if text.starts_with(LOADS) && begun.elapsed() < LOAD_TIMEOUT => {
+                    std::thread::sleep(POLL_INTERVAL)
+                }
                 Some(text) => return Err(refused("starting Redis", text)),
                 None => return Ok(()),
             }
@@ -153,10 +155,10 @@ impl Connection {
             if !told.lines().any(|line| REWRITES.contains(&line.trim_end())) {
                 return Ok(());
             }
-            if begun.elapsed() > LOADING {
+            if begun.elapsed() > LOAD_TIMEOUT {
                 return Err(failed(DOING, "it rewrites its log without an end".into()));
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

@@ -21,7 +21,7 @@
 //! With the mapping and indexes in the cache, a get took ten times as long. The last two rows show
 //! no difference.
 //!
-//! With blobs (its integrated BlobDB), values from [`BLOB_LEAST`] bytes are stored in separate
+//! With blobs (its integrated BlobDB), values from [`BLOB_BYTES_MIN`] bytes are stored in separate
 //! files, and the tables hold their positions. A compaction that reads a value in the oldest files
 //! rewrites it. A file without live values is deleted.
 
@@ -40,32 +40,32 @@ use lodestore_contract::Result;
 use self::api::WriteOptions;
 use self::api::{Api, Cache, Db, Family, FlushOptions, Options, ReadOptions, SOURCE, Slice, TableOptions};
 use crate::library::{c_path, chars, failed, is_memory};
-use crate::peer::{self, About, Account, Asked, BUFFER_MOST, Peer, Survives};
+use crate::peer::{self, About, Account, Asked, BUFFER_BYTES_MAX, Peer, Survives};
 
 /// Maximum number of write buffers without a requested size, including the active one.
-const BUFFERS: usize = 4;
+const BUFFERS_MAX: usize = 4;
 /// Bytes of the first sorted level, in write buffers: as many as the tables above it contain when
 /// they are merged into it, as RocksDB's guide recommends.
-const LEVEL_BASE: usize = 4;
+const LEVEL_BASE_FACTOR: usize = 4;
 /// Minimum bytes of a write buffer: RocksDB's limit.
-const BUFFER_LEAST: usize = 64 << 10;
+const BUFFER_BYTES_MIN: usize = 64 << 10;
 /// Bits per key of the Bloom filter.
 const BLOOM_BITS: u8 = 10;
 /// Minimum bytes of a value that BlobDB separates: the threshold of the engine `hashkv`.
-const BLOB_LEAST: u64 = 256;
+const BLOB_BYTES_MIN: u64 = 256;
 /// Maximum bytes of a blob file: RocksDB's default.
-const BLOB_FILE: u64 = 256 << 20;
+const BLOB_FILE_BYTES: u64 = 256 << 20;
 /// Share of the blob files, oldest first, whose live values a compaction moves: RocksDB's default.
-const BLOB_AGE: f64 = 0.25;
+const BLOB_AGE_RATIO: f64 = 0.25;
 /// Share of garbage in the oldest files that triggers compactions for their sake alone: RocksDB's
 /// default, which means all of it.
-const BLOB_GARBAGE: f64 = 1.0;
+const BLOB_GARBAGE_RATIO: f64 = 1.0;
 /// `rocksdb_no_compression`.
 const NO_COMPRESSION: c_int = 0;
 /// Interval of the polls for the end of compactions.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of consecutive idle polls required.
-const QUIET: u32 = 3;
+const IDLE_POLL_COUNT: u32 = 3;
 /// Properties that are above 0 while there is background work.
 const WORK: [&CStr; 4] = [
     c"rocksdb.mem-table-flush-pending",
@@ -102,10 +102,10 @@ impl Setting {
     fn of(dir: &Path, shape: Shape, asked: &Asked) -> Self {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (buffer, buffers) = match asked.write_buffer {
-            Some(bytes) => (size(bytes), peer::BUFFERS as usize),
-            None => (size((asked.budget() / 2 / BUFFERS as u64).min(BUFFER_MOST)), BUFFERS),
+            Some(bytes) => (size(bytes), peer::BUFFER_COUNT as usize),
+            None => (size((asked.budget() / 2 / BUFFERS_MAX as u64).min(BUFFER_BYTES_MAX)), BUFFERS_MAX),
         };
-        let buffer = buffer.max(BUFFER_LEAST);
+        let buffer = buffer.max(BUFFER_BYTES_MIN);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             sync: shape.sync,
@@ -122,7 +122,7 @@ impl Setting {
     }
 
     fn level_base(&self) -> u64 {
-        LEVEL_BASE.saturating_mul(self.buffer) as u64
+        LEVEL_BASE_FACTOR.saturating_mul(self.buffer) as u64
     }
 
     fn texts(&self) -> BTreeMap<String, String> {
@@ -146,11 +146,11 @@ impl Setting {
         ]);
         if self.blobs {
             texts.extend([
-                ("blob-least".into(), BLOB_LEAST.to_string()),
-                ("blob-file".into(), BLOB_FILE.to_string()),
+                ("blob-least".into(), BLOB_BYTES_MIN.to_string()),
+                ("blob-file".into(), BLOB_FILE_BYTES.to_string()),
                 ("blob-collection".into(), "true".into()),
-                ("blob-age-cutoff".into(), BLOB_AGE.to_string()),
-                ("blob-force-threshold".into(), BLOB_GARBAGE.to_string()),
+                ("blob-age-cutoff".into(), BLOB_AGE_RATIO.to_string()),
+                ("blob-force-threshold".into(), BLOB_GARBAGE_RATIO.to_string()),
             ]);
         }
         texts
@@ -247,12 +247,12 @@ impl RocksDb {
         // SAFETY: Inv 4: the options are alive.
         unsafe {
             (api.set_blobs)(self.options, 1);
-            (api.set_blob_least)(self.options, BLOB_LEAST);
-            (api.set_blob_file)(self.options, BLOB_FILE);
+            (api.set_blob_least)(self.options, BLOB_BYTES_MIN);
+            (api.set_blob_file)(self.options, BLOB_FILE_BYTES);
             (api.set_blob_compression)(self.options, NO_COMPRESSION);
             (api.set_blob_collection)(self.options, 1);
-            (api.set_blob_age)(self.options, BLOB_AGE);
-            (api.set_blob_garbage)(self.options, BLOB_GARBAGE);
+            (api.set_blob_age)(self.options, BLOB_AGE_RATIO);
+            (api.set_blob_garbage)(self.options, BLOB_GARBAGE_RATIO);
         }
     }
 
@@ -414,10 +414,10 @@ impl Peer for RocksDb {
         unsafe { (self.api.flush)(self.db, self.flush, &raw mut message) };
         self.api.common.outcome("flushing RocksDB", message)?;
         let mut quiet = 0;
-        while quiet < QUIET {
+        while quiet < IDLE_POLL_COUNT {
             let busy = WORK.iter().any(|name| self.property(name) > 0);
             quiet = if busy { 0 } else { quiet + 1 };
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
