@@ -19,29 +19,30 @@ use lodestore_media::sim::{Recorder, SimImage, SimSpec};
 use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, PoolOptions, crc32c, u32_at, u64_at};
 
 use crate::op::{Held, Op, Outcome, State};
-use crate::subject::{Engine, Pair, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Pair, Subject};
 
 /// The engine of records and extents.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocatorEngine;
 
 /// Mode of a [`Shape`]: a replaced thing is freed at once instead of retired.
-pub const MODE_AT_ONCE: u32 = 1;
+pub const AT_ONCE_MODE_FLAG: u32 = 1;
 /// Mode of a [`Shape`]: wear does not affect the placement.
-pub const MODE_NO_WEAR: u32 = 2;
+pub const NO_WEAR_MODE_FLAG: u32 = 2;
 /// Mode of a [`Shape`]: things are allocated and freed during recovery.
-pub const MODE_BUSY_RECOVERY: u32 = 4;
+pub const BUSY_RECOVERY_MODE_FLAG: u32 = 4;
 
 const NAME: &str = "allocator";
 const FORMAT: u32 = 1;
 /// Maximum number of things.
 const SLOTS: u64 = Pool::ROOT_BYTES / 8;
 /// The bit of a word that marks an extent.
-const EXTENT: u64 = 1;
+const EXTENT_FLAG: u64 = 1;
 /// The kind of the extents.
 const KIND: ExtentKind = ExtentKind::ENGINE;
 /// checksum, value length, key length and whether it expires, expiry.
-const HEAD: usize = 24;
+const HEAD_BYTES: usize = 24;
 /// Lengths allocated during a recovery.
 const BUSY: [usize; 4] = [40, 200, 900, 3000];
 
@@ -56,7 +57,7 @@ struct Thing {
 
 impl Thing {
     fn at(&self) -> NvPtr {
-        NvPtr::from_raw(self.word & !EXTENT)
+        NvPtr::from_raw(self.word & !EXTENT_FLAG)
     }
 }
 
@@ -67,7 +68,7 @@ struct Holder {
 }
 
 fn options(shape: &Shape) -> PoolOptions {
-    PoolOptions { wear_aware: shape.mode & MODE_NO_WEAR == 0, ..shape.pool() }
+    PoolOptions { wear_aware: shape.mode & NO_WEAR_MODE_FLAG == 0, ..shape.pool() }
 }
 
 impl Engine for AllocatorEngine {
@@ -98,13 +99,13 @@ impl Engine for AllocatorEngine {
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
         let (pool, _) = Pool::create_sim(spec, NAME, FORMAT, options(shape))?;
         pool.mark_created()?;
-        Ok(Box::new(Holder { pool, at_once: shape.mode & MODE_AT_ONCE != 0, things: Mutex::default() }))
+        Ok(Box::new(Holder { pool, at_once: shape.mode & AT_ONCE_MODE_FLAG != 0, things: Mutex::default() }))
     }
 
     fn open(&self, image: &SimImage, shape: &Shape) -> Result<Box<dyn Subject>> {
         let (pool, report) = Pool::open_sim(image, NAME, FORMAT, options(shape))?;
         pool.mark_created()?;
-        let holder = Holder { pool, at_once: shape.mode & MODE_AT_ONCE != 0, things: Mutex::default() };
+        let holder = Holder { pool, at_once: shape.mode & AT_ONCE_MODE_FLAG != 0, things: Mutex::default() };
         holder.recover(&report, shape)?;
         Ok(Box::new(holder))
     }
@@ -136,16 +137,16 @@ impl Holder {
 
     /// The thing that a word names.
     fn read(&self, slot: u64, word: u64) -> Result<(Vec<u8>, Thing)> {
-        let at = NvPtr::from_raw(word & !EXTENT);
+        let at = NvPtr::from_raw(word & !EXTENT_FLAG);
         let wrong = |what: &str| Error::corrupt(format!("slot {slot}, {at:?}"), what);
-        let head = self.pool.bytes(at, HEAD).ok_or_else(|| wrong("it leads out of the pool"))?;
+        let head = self.pool.bytes(at, HEAD_BYTES).ok_or_else(|| wrong("it leads out of the pool"))?;
         let (value_len, key_len) = (u32_at(head, 4) as usize, u32_at(head, 8) as usize);
-        let len = HEAD + key_len + value_len;
+        let len = HEAD_BYTES + key_len + value_len;
         let bytes = self.pool.bytes(at, len).ok_or_else(|| wrong("it ends beyond the pool"))?;
         if crc32c(&[&bytes[4..]]) != u32_at(bytes, 0) {
             return Err(wrong("its bytes are not what was put there"));
         }
-        let (key, value) = bytes[HEAD..].split_at(key_len);
+        let (key, value) = bytes[HEAD_BYTES..].split_at(key_len);
         let expiry = (u32_at(bytes, 12) == 1).then(|| u64_at(bytes, 16));
         Ok((key.to_vec(), Thing { slot, word, len, held: Held { value: value.to_vec(), expiry } }))
     }
@@ -170,9 +171,9 @@ impl Holder {
         if !pool.allocator().is_recovering() {
             return Ok(());
         }
-        let busy = if shape.mode & MODE_BUSY_RECOVERY == 0 { Vec::new() } else { self.hand_out(&things)? };
+        let busy = if shape.mode & BUSY_RECOVERY_MODE_FLAG == 0 { Vec::new() } else { self.hand_out(&things)? };
         for thing in things.values() {
-            if thing.word & EXTENT != 0 {
+            if thing.word & EXTENT_FLAG != 0 {
                 pool.allocator().mark_extent(pool, thing.at(), KIND)?;
             } else if !(thing.slot % 7 == 3 && pool.mutant(Mutant::RecordNotMarked)) {
                 pool.allocator().mark(pool, thing.at(), thing.len)?;
@@ -230,7 +231,7 @@ impl Holder {
         } else {
             pool.allocator().alloc(pool, bytes.len())?
         };
-        let word = at.raw() | (u64::from(extent) * EXTENT);
+        let word = at.raw() | (u64::from(extent) * EXTENT_FLAG);
         if pool.mutant(Mutant::PublishBeforeRecord) {
             self.publish(slot, word)?;
         }
@@ -267,7 +268,7 @@ impl Holder {
 
     fn give_back(&self, thing: &Thing, at_once: bool) {
         let pool = &*self.pool;
-        match (thing.word & EXTENT != 0, at_once) {
+        match (thing.word & EXTENT_FLAG != 0, at_once) {
             (false, false) => pool.epochs().retire(pool, thing.at(), thing.len),
             (false, true) => pool.allocator().free(pool, thing.at(), thing.len),
             (true, false) => pool.epochs().retire_extent(pool, thing.at()),
@@ -372,7 +373,7 @@ impl Subject for Holder {
                 wrong.push(format!("{:?} and {:?} overlap", pair[0], pair[1]));
             }
         }
-        let records = things.values().filter(|thing| thing.word & EXTENT == 0).count() as u64;
+        let records = things.values().filter(|thing| thing.word & EXTENT_FLAG == 0).count() as u64;
         self.live_bytes();
         let counted = self.pool.allocator().live_records();
         if self.pool.epochs().waiting_bytes() == 0 && counted != records {

@@ -23,7 +23,8 @@ use crate::op::{Op, Outcome};
 use crate::oracle::{Oracle, Wrong, judged};
 use crate::scans::{self, Refused, Shown};
 use crate::script::future;
-use crate::subject::{Engine, Pair, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Pair, Subject};
 
 /// Size of a run.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub struct Load {
 /// The prefix of all keys.
 const KEY: &str = "shared key ";
 /// The pause between two scans.
-const SCAN_EVERY: Duration = Duration::from_millis(1);
+const SCAN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Returns the bytes of a key.
 pub fn key_bytes(key: u64) -> Vec<u8> {
@@ -385,7 +386,7 @@ fn scan_until(
             }
             scans.push(Shown { values, called, returned });
         }
-        thread::sleep(SCAN_EVERY);
+        thread::sleep(SCAN_PAUSE);
     }
     Ok(scans)
 }

@@ -71,13 +71,13 @@ impl Shared {
 }
 
 /// Random scripts between two rounds of the hand-written ones.
-const RANDOM_SCRIPTS: u64 = 16;
+const RANDOM_SCRIPT_COUNT: u64 = 16;
 
 /// Returns the script of an index: the hand-written ones, then some random ones, and again, each
 /// time with other keys and values.
 pub fn script_at(seed: u64, index: u64) -> Script {
     let mut by_hand = script::by_hand(seed, 0);
-    let period = by_hand.len() as u64 + RANDOM_SCRIPTS;
+    let period = by_hand.len() as u64 + RANDOM_SCRIPT_COUNT;
     let (round, place) = (index / period, (index % period) as usize);
     if place >= by_hand.len() {
         return script::random(seed, index);

@@ -9,12 +9,12 @@ use lodestore_media::sim::{SimImage, SimSpec};
 
 use crate::op::{Held, State};
 use crate::oracle::Wrong;
-use crate::subject::Shape;
+use crate::shape::Shape;
 
 /// First line of the file.
 const MAGIC: &str = "lodestore crash image 1";
 /// Bytes of a row of an image in the file; rows of zeros are omitted.
-const ROW: usize = 64;
+const ROW_BYTES: usize = 64;
 
 /// A failure with everything needed to reproduce it.
 #[derive(Debug, Clone)]
@@ -131,8 +131,10 @@ impl Failure {
             let values = Some(("values", &image.values)).filter(|_| !image.values.is_empty());
             for (what, bytes) in regions.chain(values) {
                 let _ = writeln!(out, "{what} {}", bytes.len());
-                for (row, bytes) in bytes.chunks(ROW).enumerate().filter(|(_, row)| row.iter().any(|byte| *byte != 0)) {
-                    let _ = writeln!(out, "row {} {}", row * ROW, hex(bytes));
+                for (row, bytes) in
+                    bytes.chunks(ROW_BYTES).enumerate().filter(|(_, row)| row.iter().any(|byte| *byte != 0))
+                {
+                    let _ = writeln!(out, "row {} {}", row * ROW_BYTES, hex(bytes));
                 }
             }
         }

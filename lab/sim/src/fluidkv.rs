@@ -10,7 +10,8 @@ use lodestore_media::sim::{SimImage, SimSpec};
 use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
 
 use crate::pool_subject::PoolSubject;
-use crate::subject::{Engine, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Subject};
 
 /// The FluidKV engine without background threads, so that runs are deterministic. Memtables hold
 /// some tens of writes, so that flushes, compactions and splits happen constantly. Value segments
@@ -19,20 +20,20 @@ use crate::subject::{Engine, Shape, Subject};
 pub struct FluidEngine;
 
 /// Mode of a [`Shape`]: each flush is compacted at once, instead of every third.
-pub const MODE_EAGER: u32 = 1;
+pub const EAGER_MODE_FLAG: u32 = 1;
 /// Mode of a [`Shape`]: tables have no filter, and no value is separated.
-pub const MODE_NO_FILTER: u32 = 2;
+pub const NO_FILTER_MODE_FLAG: u32 = 2;
 /// Mode of a [`Shape`]: runs are kept as long as possible.
-pub const MODE_LAZY: u32 = 4;
+pub const LAZY_MODE_FLAG: u32 = 4;
 /// Mode of a [`Shape`]: compactions compress.
-pub const MODE_COMPRESSED: u32 = 8;
+pub const COMPRESSED_MODE_FLAG: u32 = 8;
 
 /// Mode of a [`Shape`]: `interval`, whose stores lose unsynced writes
 /// ([`crate::config::Config::prefix`]).
 pub const MODE_INTERVAL: u32 = 16;
 
 /// A window that never ends within a simulation.
-const WINDOW: Duration = Duration::from_secs(3600);
+const WINDOW_TIME: Duration = Duration::from_secs(3600);
 
 /// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
@@ -40,21 +41,21 @@ static BASE: LazyLock<FluidOptions> = LazyLock::new(FluidOptions::default);
 fn options(shape: &Shape) -> FluidOptions {
     let interval = shape.mode & MODE_INTERVAL != 0;
     let pool = PoolOptions {
-        durability: if interval { Durability::Interval(WINDOW) } else { Durability::Process },
+        durability: if interval { Durability::Interval(WINDOW_TIME) } else { Durability::Process },
         ..shape.pool()
     };
     let mode = |bit: u32| shape.mode & bit != 0;
     FluidOptions {
         pool,
         workers: 0,
-        value_threshold: if mode(MODE_NO_FILTER) { 0 } else { 32 },
+        value_threshold: if mode(NO_FILTER_MODE_FLAG) { 0 } else { 32 },
         value_segment_bytes: 1 << 10,
-        value_garbage: if mode(MODE_LAZY) { 60 } else { 20 },
+        value_garbage: if mode(LAZY_MODE_FLAG) { 60 } else { 20 },
         block_bytes: 512,
-        compression: if mode(MODE_COMPRESSED) { Compression::Lz4 } else { Compression::None },
-        filter_bits: if mode(MODE_NO_FILTER) { 0 } else { 10 },
-        runs_max: if mode(MODE_EAGER) { 1 } else { 3 },
-        buffer_percent: if mode(MODE_LAZY) { 1000 } else { 50 },
+        compression: if mode(COMPRESSED_MODE_FLAG) { Compression::Lz4 } else { Compression::None },
+        filter_bits: if mode(NO_FILTER_MODE_FLAG) { 0 } else { 10 },
+        runs_max: if mode(EAGER_MODE_FLAG) { 1 } else { 3 },
+        buffer_percent: if mode(LAZY_MODE_FLAG) { 1000 } else { 50 },
         ..BASE.clone()
     }
 }

@@ -13,7 +13,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::pool_subject::PoolSubject;
 use crate::script::Script;
-use crate::subject::{Engine, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Subject};
 
 /// The HashKV engine without background threads, so that runs are deterministic. Memtables hold
 /// some tens of writes and the file some tens of segments, so that values are separated and
@@ -22,24 +23,28 @@ use crate::subject::{Engine, Shape, Subject};
 pub struct HashEngine;
 
 /// Values longer than this are separated.
-const THRESHOLD: usize = 32;
+const THRESHOLD_BYTES: usize = 32;
 /// Bytes of a segment.
-const SEGMENT: u64 = 8 << 10;
+const SEGMENT_BYTES: u64 = 8 << 10;
 /// Live bytes above which a group is split.
-const GROUP: u64 = 8 << 10;
+const GROUP_BYTES: u64 = 8 << 10;
 /// Bytes of a memtable's log.
-const MEMTABLE: u64 = 4 << 10;
+const MEMTABLE_BYTES: u64 = 4 << 10;
 
 /// Mode of a [`Shape`]: values go to one log.
-pub const MODE_VLOG: u32 = 1;
+pub const VLOG_MODE_FLAG: u32 = 1;
 /// Mode of a [`Shape`]: each open uses another mode or threshold than the previous one, by the
 /// number of opens and stops.
-pub const MODE_CHANGING: u32 = 2;
+pub const CHANGING_MODE_FLAG: u32 = 2;
 /// Mode of a [`Shape`]: values stay with their keys.
-pub const MODE_NOSEP: u32 = 32;
-/// The modes and thresholds of [`MODE_CHANGING`], in no order.
-const CHANGES: [(Mode, usize); 4] =
-    [(Mode::Hash, THRESHOLD), (Mode::Vlog, THRESHOLD), (Mode::Nosep, THRESHOLD), (Mode::Hash, 12 * THRESHOLD)];
+pub const NOSEP_MODE_FLAG: u32 = 32;
+/// The modes and thresholds of [`CHANGING_MODE_FLAG`], in no order.
+const CHANGES: [(Mode, usize); 4] = [
+    (Mode::Hash, THRESHOLD_BYTES),
+    (Mode::Vlog, THRESHOLD_BYTES),
+    (Mode::Nosep, THRESHOLD_BYTES),
+    (Mode::Hash, 12 * THRESHOLD_BYTES),
+];
 
 /// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<HashKvOptions> = LazyLock::new(HashKvOptions::default);
@@ -48,19 +53,23 @@ static BASE: LazyLock<HashKvOptions> = LazyLock::new(HashKvOptions::default);
 pub fn options(shape: &Shape) -> HashKvOptions {
     // Below the minimum of the options: a segment holds two parts, and so few segments fit that
     // nearly every flush collects.
-    let mut options =
-        HashKvOptions { segment_bytes: SEGMENT, value_threshold: THRESHOLD as u64, group_bytes: GROUP, ..BASE.clone() };
+    let mut options = HashKvOptions {
+        segment_bytes: SEGMENT_BYTES,
+        value_threshold: THRESHOLD_BYTES as u64,
+        group_bytes: GROUP_BYTES,
+        ..BASE.clone()
+    };
     let index = &mut options.index;
     // One region as large as the other engines' store; the values file is separate.
     index.pool = shape.pool();
     index.pool.capacity = shape.capacity / 8 * 17;
     index.workers = 0;
-    index.memtable_bytes = MEMTABLE;
+    index.memtable_bytes = MEMTABLE_BYTES;
     index.block_bytes = 512;
     index.runs_max = 3;
     options.mode = match shape.mode {
-        mode if mode & MODE_NOSEP != 0 => Mode::Nosep,
-        mode if mode & MODE_VLOG != 0 => Mode::Vlog,
+        mode if mode & NOSEP_MODE_FLAG != 0 => Mode::Nosep,
+        mode if mode & VLOG_MODE_FLAG != 0 => Mode::Vlog,
         _ => Mode::Hash,
     };
     options
@@ -69,7 +78,7 @@ pub fn options(shape: &Shape) -> HashKvOptions {
 /// Returns the options for an open of this image.
 fn options_of(image: &SimImage, shape: &Shape) -> HashKvOptions {
     let mut options = options(shape);
-    if shape.mode & MODE_CHANGING != 0 {
+    if shape.mode & CHANGING_MODE_FLAG != 0 {
         // The sequence numbers of the two header copies of the pool.
         let number = |at: usize| image.regions.first().and_then(|bytes| bytes.get(at..at + 8)).unwrap_or_default();
         let turn = xxh3_64(number(16).max(number(4096 + 16))) as usize;

@@ -9,18 +9,19 @@ use lodestore_media::{Mutant, OpenReport, Pool};
 
 use crate::pool_subject::PoolSubject;
 use crate::script::HASH_SEED;
-use crate::subject::{Engine, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Subject};
 
 /// The HiKV engine without background threads, so that runs are deterministic.
 #[derive(Debug, Clone, Copy)]
 pub struct HiKvEngine;
 
 /// Mode of a [`Shape`]: the writer updates the tree.
-pub const MODE_SYNC: u32 = 1;
+pub const SYNC_MODE_FLAG: u32 = 1;
 /// Mode of a [`Shape`]: one tree per partition.
-pub const MODE_PARTITIONED: u32 = 2;
+pub const PARTITIONED_MODE_FLAG: u32 = 2;
 /// Mode of a [`Shape`]: each write is logged first.
-pub const MODE_WAL: u32 = 4;
+pub const WAL_MODE_FLAG: u32 = 4;
 
 /// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<HiKvOptions> = LazyLock::new(HiKvOptions::default);
@@ -31,9 +32,9 @@ pub(crate) fn options(shape: &Shape) -> HiKvOptions {
         partitions: shape.partitions,
         segment_bytes: 512,
         hash_seed: Some(HASH_SEED),
-        sync_update: shape.mode & MODE_SYNC != 0,
-        partitioned_tree: shape.mode & MODE_PARTITIONED != 0,
-        wal: shape.mode & MODE_WAL != 0,
+        sync_update: shape.mode & SYNC_MODE_FLAG != 0,
+        partitioned_tree: shape.mode & PARTITIONED_MODE_FLAG != 0,
+        wal: shape.mode & WAL_MODE_FLAG != 0,
         queues: 1,
         queue_len: 16,
         backends: Backends::Fixed(0),

@@ -39,11 +39,11 @@ use losses::{Losses, Opened};
 pub use work::child;
 
 /// Bytes between the counts of two threads in the acknowledgement file.
-const SLOT: u64 = 64;
+const SLOT_BYTES: u64 = 64;
 /// Slot 0 says that the store is open.
-const OPEN_SLOT: u64 = 0;
+const OPEN_SLOT_INDEX: u64 = 0;
 /// The time limit for an open of the child.
-const OPEN_PATIENCE: Duration = Duration::from_secs(60);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The key that all threads increment.
 const COUNTER: &[u8] = b"~counter of all threads";
 
@@ -199,7 +199,7 @@ fn round_of(
     known: &mut Known,
     totals: &mut Totals,
 ) -> Result<(), String> {
-    fs::write(acks_path(plan), vec![0; ((plan.threads + 1) * SLOT) as usize])
+    fs::write(acks_path(plan), vec![0; ((plan.threads + 1) * SLOT_BYTES) as usize])
         .map_err(|error| format!("acks: {error}"))?;
     let mut command = Command::new(program);
     command.args(arguments).args(["--child", &round.to_string()]).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -212,8 +212,8 @@ fn round_of(
     let until_loss = known.losses.is_due().then(|| Duration::from_micros(rng.below(life.as_micros() as u64)));
     kill_after(child, life, until_loss, || known.losses.strike(totals))?;
     let acks = fs::read(acks_path(plan)).map_err(|error| format!("acks: {error}"))?;
-    let count = |slot: u64| acks.get((slot * SLOT) as usize..).map_or(0, number);
-    totals.early += u64::from(count(OPEN_SLOT) == 0);
+    let count = |slot: u64| acks.get((slot * SLOT_BYTES) as usize..).map_or(0, number);
+    totals.early += u64::from(count(OPEN_SLOT_INDEX) == 0);
 
     let begun = Instant::now();
     let opened = Opened::of(plan).map_err(|error| format!("open after the kill: {error}"))?;
@@ -256,9 +256,9 @@ fn wait_open(plan: &Plan, child: &mut Child) -> Result<(), String> {
         if child.try_wait().map_err(|error| format!("the child: {error}"))?.is_some() {
             break;
         }
-        if begun.elapsed() > OPEN_PATIENCE {
+        if begun.elapsed() > OPEN_TIMEOUT {
             child.kill().map_err(|error| format!("kill: {error}"))?;
-            return Err(format!("the child does not open its store in {OPEN_PATIENCE:?}"));
+            return Err(format!("the child does not open its store in {OPEN_TIMEOUT:?}"));
         }
         thread::sleep(Duration::from_micros(500));
     }

@@ -18,9 +18,11 @@
 //! * [`panics`]: panics inside an engine as findings.
 //! * [`history`], [`scans`]: linearization of concurrent operations; scans during them.
 //! * [`op`], [`script`]: operations with a model; scripts that cover an engine.
+//! * [`shape`]: sizes and modes of simulated stores.
 //! * [`subject`], [`pool_subject`]: interface to an engine; stores on a simulated pool.
 //! * [`hikv`], [`nvht`], [`fluidkv`], [`hashkv`], [`mkvs`]: the engines on simulated media.
 //! * [`keyspaces`]: keyspaces over an engine on simulated media.
+//! * [`keyspace_keys`]: names of keyspaces and of their keys in the model.
 //! * [`allocator`], [`toy`]: the allocator alone; a minimal engine with faults.
 //! * [`oracle`]: requirements for a recovered store.
 //! * [`failure`]: failing images as files.
@@ -44,6 +46,7 @@ pub mod fluidkv;
 pub mod hashkv;
 pub mod hikv;
 pub mod history;
+pub mod keyspace_keys;
 pub mod keyspaces;
 pub mod kill9;
 pub mod mkvs;
@@ -56,6 +59,7 @@ pub mod pool_subject;
 pub mod scans;
 pub mod script;
 pub mod served;
+pub mod shape;
 pub mod subject;
 pub mod toy;
 pub mod transactions;

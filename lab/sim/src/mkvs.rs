@@ -21,7 +21,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::op::{Op, Outcome};
 use crate::pool_subject::PoolSubject;
 use crate::script::{HASH_SEED, Script};
-use crate::subject::{Engine, Losses, MODE_SALVAGE, Pair, RecoveryDamage, Shape, Subject, Walk};
+use crate::shape::{SALVAGE_MODE_FLAG, Shape};
+use crate::subject::{Engine, Losses, Pair, RecoveryDamage, Subject, Walk};
 use crate::{hikv, nvht};
 
 /// The MKVS engine without threads, so that runs are deterministic: HiKV devices, NVHT logs and
@@ -32,14 +33,14 @@ pub struct MkvsEngine;
 /// Bits of a [`Shape`]'s mode that index [`GEOMETRIES`].
 const GEOMETRY_BITS: u32 = 7;
 /// Indexes of [`GEOMETRIES`].
-pub(crate) const TWO_GROUPS: u32 = 1;
-pub(crate) const ACKS_ALL: u32 = 2;
-pub(crate) const ACKS_ONE: u32 = 3;
-pub(crate) const SOLE_DEVICES: u32 = 4;
-pub(crate) const TWO_OF_THREE: u32 = 7;
+pub(crate) const TWO_GROUPS_INDEX: u32 = 1;
+pub(crate) const ACKS_ALL_INDEX: u32 = 2;
+pub(crate) const ACKS_ONE_INDEX: u32 = 3;
+pub(crate) const SOLE_DEVICES_INDEX: u32 = 4;
+pub(crate) const TWO_OF_THREE_INDEX: u32 = 7;
 /// Mode of a [`Shape`]: in each open one device of each group is missing, or none. For groups in
 /// which a majority of three, or all members, acknowledge a write.
-pub const MODE_LOSSES: u32 = 8;
+pub const LOSSES_MODE_FLAG: u32 = 8;
 
 /// Groups, devices of each, and the rule of acknowledgement.
 const GEOMETRIES: [(usize, usize, Acks); 8] = [
@@ -56,12 +57,12 @@ const GEOMETRIES: [(usize, usize, Acks); 8] = [
 /// The engine of logs and host, and its format.
 const NVHT: (&str, u32) = (lodestore_nvht::ENGINE, lodestore_nvht::FORMAT);
 /// Bytes of a log's pool and of the host's.
-const BESIDE: u64 = 32 << 10;
+const LOG_POOL_BYTES: u64 = 32 << 10;
 /// Operations and bytes that a log keeps: it wraps around constantly.
 const LOG_OPS: u64 = 16;
 const LOG_BYTES: u64 = 2048;
 /// Operations by which a device may trail.
-const HARD_LAG: u64 = 4;
+const HARD_LAG_OPS: u64 = 4;
 /// Initial number of keys of a filter.
 const FILTER_KEYS: u64 = 24;
 
@@ -80,12 +81,12 @@ fn options(shape: &Shape, mutant: Option<Mutant>) -> MkvsOptions {
         inline: Inline::On,
         filter: Filtering::On,
         filter_keys: FILTER_KEYS,
-        soft_lag: Some(HARD_LAG / 2),
-        hard_lag: Some(HARD_LAG),
+        soft_lag: Some(HARD_LAG_OPS / 2),
+        hard_lag: Some(HARD_LAG_OPS),
         log_ops: LOG_OPS,
         log_bytes: LOG_BYTES,
         threads: false,
-        salvage: shape.mode & MODE_SALVAGE != 0,
+        salvage: shape.mode & SALVAGE_MODE_FLAG != 0,
         seed: Some(HASH_SEED),
         planted: mutant.map_or_else(Planted::default, Planted::of),
         ..MkvsOptions::default()
@@ -123,7 +124,7 @@ impl SimPlaces {
         places.next = AtomicU16::new(there.max(places.host_region() + 1));
         let (_, devices, acks) = geometry(shape);
         let is_borne = matches!((devices, acks), (3, Acks::Majority) | (2.., Acks::All));
-        if let (true, true, Some(image)) = (shape.mode & MODE_LOSSES != 0, is_borne, &places.image) {
+        if let (true, true, Some(image)) = (shape.mode & LOSSES_MODE_FLAG != 0, is_borne, &places.image) {
             // Derived from the image, so that each open of it loses the same device.
             let held = |region: u16| image.regions.get(usize::from(region)).map_or(0, |bytes| xxh3_64(bytes));
             let mixed = held(places.host_region()) ^ held(1).rotate_left(13);
@@ -188,13 +189,13 @@ impl SimPlaces {
 
     /// Returns the shape of a store of this many bytes.
     fn part(&self, bytes: u64, mode: OpenMode) -> Shape {
-        let mode = if mode == OpenMode::Salvage { MODE_SALVAGE } else { 0 };
+        let mode = if mode == OpenMode::Salvage { SALVAGE_MODE_FLAG } else { 0 };
         Shape { capacity: bytes, region_bytes: bytes, partitions: 1, mode, ..self.shape }
     }
 
     /// Returns the shape of a log and of the host's store.
     fn beside(&self, mode: OpenMode) -> Shape {
-        self.part(BESIDE, mode)
+        self.part(LOG_POOL_BYTES, mode)
     }
 
     /// Checks whether a strict open of a part is granted. The open leaves no trace in the recorder.
@@ -255,7 +256,7 @@ impl Places for SimPlaces {
         if self.is_lost(directory) {
             return Err(Error::missing(directory));
         }
-        let is_salvage = self.shape.mode & MODE_SALVAGE != 0;
+        let is_salvage = self.shape.mode & SALVAGE_MODE_FLAG != 0;
         if let (true, OpenMode::Strict, Some(image)) = (is_salvage, mode, &self.image) {
             self.probe(directory, part, image)?;
         }

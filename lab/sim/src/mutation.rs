@@ -14,7 +14,8 @@ use crate::concurrent::{Load, check_durable};
 use crate::config::Config;
 use crate::explore::{Sites, explore};
 use crate::oracle::Wrong;
-use crate::subject::{Engine, Shape};
+use crate::shape::Shape;
+use crate::subject::Engine;
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +70,7 @@ pub fn heading() -> String {
 }
 
 /// Maximum concurrent runs.
-const HISTORIES: u64 = 2000;
+const HISTORIES_MAX: u64 = 2000;
 
 /// Explores `engine` with one fault.
 pub fn try_fault(engine: &dyn Engine, config: &Config, fault: Fault) -> Row {
@@ -98,7 +99,7 @@ pub fn try_fault(engine: &dyn Engine, config: &Config, fault: Fault) -> Row {
 fn by_histories(engine: &dyn Engine, config: &Config) -> (u64, Option<(usize, Wrong)>) {
     let load = Load { threads: 3, keys: 1, ops: 40, batches: false, ranges: false };
     let mut images = 0;
-    for seed in 0..HISTORIES {
+    for seed in 0..HISTORIES_MAX {
         let config = Config { seed: config.seed + seed, images_per_point: 6, ..config.clone() };
         match check_durable(engine, &config, &Shape::default(), load, 200) {
             Ok(counts) => images += counts.images,

@@ -9,7 +9,8 @@ use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
 
 use crate::pool_subject::PoolSubject;
 use crate::script::HASH_SEED;
-use crate::subject::{Engine, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Subject};
 
 /// The NVHT engine without background threads, so that runs are deterministic. Tables begin with a
 /// line or two, so that they grow constantly. Keys are probed in two lines, so that many are after
@@ -18,11 +19,11 @@ use crate::subject::{Engine, Shape, Subject};
 pub struct NvhtEngine;
 
 /// Mode of a [`Shape`]: four lines are probed instead of two.
-pub const MODE_LONG_PROBES: u32 = 1;
+pub const LONG_PROBES_MODE_FLAG: u32 = 1;
 /// Mode of a [`Shape`]: tables grow when they are half full instead of almost full.
-pub const MODE_SPARSE: u32 = 2;
+pub const SPARSE_MODE_FLAG: u32 = 2;
 /// Mode of a [`Shape`]: MurmurHash3 instead of XXH3.
-pub const MODE_MURMUR: u32 = 4;
+pub const MURMUR_MODE_FLAG: u32 = 4;
 
 /// Computed once, because the query of the number of cores takes longer than a small recovery.
 static BASE: LazyLock<NvhtOptions> = LazyLock::new(NvhtOptions::default);
@@ -33,9 +34,9 @@ pub(crate) fn options(shape: &Shape) -> NvhtOptions {
         pool: shape.pool(),
         partitions: shape.partitions,
         initial_capacity: 7 * shape.partitions,
-        load_percent: if mode(MODE_SPARSE) { 50 } else { 95 },
-        probe_length: if mode(MODE_LONG_PROBES) { 28 } else { 14 },
-        hash: if mode(MODE_MURMUR) { HashKind::Murmur3 } else { HashKind::Xxh3 },
+        load_percent: if mode(SPARSE_MODE_FLAG) { 50 } else { 95 },
+        probe_length: if mode(LONG_PROBES_MODE_FLAG) { 28 } else { 14 },
+        hash: if mode(MURMUR_MODE_FLAG) { HashKind::Murmur3 } else { HashKind::Xxh3 },
         hash_seed: Some(HASH_SEED),
         recovery_threads: 0,
         sweep_ms: 0,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime, RangeCondition, now_millis};
 
-use crate::keyspaces::keys::{self, FIRST_ID, NEXT_ID, Place};
+use crate::keyspace_keys::{self, FIRST_ID, NEXT_ID, Place};
 
 /// Pieces of an [`Op::Reclaim`] that runs to the end.
-pub const ALL_PIECES: usize = usize::MAX;
+pub const PIECES_MAX: usize = usize::MAX;
 
 /// One step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,12 +103,12 @@ pub enum Op {
     AddGroup,
     /// Creates a keyspace, or opens it.
     CreateKeyspace {
-        /// The keyspace, as [`keys::exists`] names it.
+        /// The keyspace, as [`keyspace_keys::exists`] names it.
         key: Vec<u8>,
     },
     /// Drops a keyspace.
     DropKeyspace {
-        /// The keyspace, as [`keys::exists`] names it.
+        /// The keyspace, as [`keyspace_keys::exists`] names it.
         key: Vec<u8>,
     },
     /// Removes records of dropped keyspaces.
@@ -352,8 +352,8 @@ impl State {
 
     /// Returns whether a keyspace of the operation does not exist.
     fn lacks_keyspace(&self, op: &Op) -> bool {
-        let is_absent = |key: &[u8]| match keys::place(key) {
-            Place::Named(name, _) => self.get(&keys::exists(name)).is_none(),
+        let is_absent = |key: &[u8]| match keyspace_keys::place(key) {
+            Place::Named(name, _) => self.get(&keyspace_keys::exists(name)).is_none(),
             _ => false,
         };
         op.keys().any(is_absent)
@@ -361,8 +361,9 @@ impl State {
 
     /// Removes a keyspace with all of its pairs.
     fn drop_keyspace(&mut self, key: &[u8]) {
-        let Place::Exists(name) = keys::place(key) else { return };
-        self.held.retain(|held, _| held != key && !matches!(keys::place(held), Place::Named(of, _) if of == name));
+        let Place::Exists(name) = keyspace_keys::place(key) else { return };
+        self.held
+            .retain(|held, _| held != key && !matches!(keyspace_keys::place(held), Place::Named(of, _) if of == name));
     }
 
     /// Applies `op`. Returns the required answer.

@@ -6,18 +6,18 @@ use lodestore_contract::{Batch, BatchOp, Condition, Expiry, Lifetime};
 use lodestore_media::sim::Rng;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::keyspaces::keys::NEXT_ID;
+use crate::keyspace_keys::NEXT_ID;
 use crate::op::Op;
-use crate::subject::Shape;
+use crate::shape::Shape;
 
 /// An expiry in the past.
-pub(crate) const PAST: u64 = 1;
+pub(crate) const PAST_MILLIS: u64 = 1;
 
 /// Seed of the hash of simulated stores, so that a script can target a part of an index.
 pub const HASH_SEED: u64 = 42;
 
 /// Modes of random scripts; an engine ignores unknown bits.
-const MODES: u64 = 16;
+const MODE_COUNT: u64 = 16;
 
 /// A script of an exploration.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ fn lifetime_of(value: &[u8]) -> Lifetime {
     match value.len() % 8 {
         0 | 4 => Lifetime::Forever,
         1 | 3 | 5 => Lifetime::Keep,
-        7 => Lifetime::Until(Expiry::at_millis(PAST)),
+        7 => Lifetime::Until(Expiry::at_millis(PAST_MILLIS)),
         _ => Lifetime::Until(Expiry::at_millis(future())),
     }
 }
@@ -100,7 +100,7 @@ pub fn random_op(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
         20..=21 => random_batch(rng, keys, most),
         0..=4 => Op::Put { key, value: value(rng, most), expiry: None },
         5 => Op::Put { key, value: value(rng, most), expiry: Some(future()) },
-        6 => Op::Put { key, value: value(rng, most), expiry: Some(PAST) },
+        6 => Op::Put { key, value: value(rng, most), expiry: Some(PAST_MILLIS) },
         7..=8 => {
             let value = value(rng, most);
             Op::Insert { key, lifetime: lifetime_of(&value), value }
@@ -127,7 +127,7 @@ fn random_batch(rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
         let key = keys[rng.index(keys.len())].clone();
         match rng.below(8) {
             0..=4 => BatchOp::Put { key, value: value(rng, most), expiry: None },
-            5 => BatchOp::Put { key, value: value(rng, most), expiry: Some(Expiry::at_millis(PAST)) },
+            5 => BatchOp::Put { key, value: value(rng, most), expiry: Some(Expiry::at_millis(PAST_MILLIS)) },
             _ => BatchOp::Delete { key },
         }
     };
@@ -185,7 +185,7 @@ pub fn random(seed: u64, index: u64) -> Script {
     }
     let partitions = 1 + rng.below(2) as u32;
     // Half of the scripts run the engine with defaults, the others in one of its modes.
-    let mode = if rng.one_in(2) { 0 } else { rng.below(MODES) as u32 };
+    let mode = if rng.one_in(2) { 0 } else { rng.below(MODE_COUNT) as u32 };
     let shape = Shape { partitions, mode, ..Shape::default() };
     Script { name: format!("random {index}"), shape, ops, explore_every: 1, cuts_sweeps: true }
 }
@@ -473,7 +473,7 @@ fn sweeps(round: u64) -> Vec<Op> {
         let first = round * 1000 + part * 100;
         let expiring =
             |index: u64, at: u64| Op::Put { key: key(index), value: vec![index as u8; 30], expiry: Some(at) };
-        ops.extend((first..first + 6).map(|index| expiring(index, PAST)));
+        ops.extend((first..first + 6).map(|index| expiring(index, PAST_MILLIS)));
         ops.push(Op::Sweep);
         ops.extend((first + 50..first + 58).map(|index| expiring(index, future())));
     }
@@ -496,32 +496,32 @@ fn expiry() -> Vec<Op> {
     let expiring = |index: u64, at: u64| Op::Put { key: key(index), value: vec![3; 30], expiry: Some(at) };
     vec![
         expiring(0, future()),
-        expiring(1, PAST),
+        expiring(1, PAST_MILLIS),
         Op::Get { key: key(1) },
         Op::Insert { key: key(1), value: vec![1; 9], lifetime: Lifetime::Forever },
-        expiring(1, PAST),
+        expiring(1, PAST_MILLIS),
         Op::Update { key: key(1), value: vec![2; 9], lifetime: Lifetime::Forever },
         Op::Delete { key: key(1) },
         put(0, vec![4; 30]),
         expiring(0, future()),
         Op::Append { key: key(0), bytes: vec![5; 5], lifetime: Lifetime::Keep },
-        expiring(2, PAST),
-        expiring(4, PAST),
+        expiring(2, PAST_MILLIS),
+        expiring(4, PAST_MILLIS),
         put(5, vec![8; 30]),
         Op::Sweep,
         put(6, vec![9; 30]),
         // Records of one size: space freed by a sweep is reused at once.
-        expiring(11, PAST),
-        expiring(16, PAST),
+        expiring(11, PAST_MILLIS),
+        expiring(16, PAST_MILLIS),
         Op::Sweep,
         expiring(21, future()),
         expiring(26, future()),
         expiring(31, future()),
         expiring(36, future()),
-        expiring(2, PAST),
+        expiring(2, PAST_MILLIS),
         Op::Kill,
         Op::Swap { key: key(2), expected: None, new: Some(vec![6; 6]), lifetime: Lifetime::Forever },
-        expiring(3, PAST),
+        expiring(3, PAST_MILLIS),
         Op::Sweep,
         Op::Reopen,
         Op::Append { key: key(3), bytes: vec![7; 7], lifetime: Lifetime::Keep },
@@ -538,7 +538,7 @@ fn lifetimes() -> Vec<Op> {
     let until = Lifetime::Until(Expiry::at_millis(future()));
     let mut ops = Vec::new();
     for (round, lifetime) in [Lifetime::Keep, until, Lifetime::Forever].into_iter().enumerate() {
-        for (index, before) in (7..10).zip([Some(Some(future())), Some(Some(PAST)), Some(None)]) {
+        for (index, before) in (7..10).zip([Some(Some(future())), Some(Some(PAST_MILLIS)), Some(None)]) {
             let before = |value: u8| before.map(|expiry| Op::Put { key: key(index), value: vec![value; 12], expiry });
             ops.extend(before(1));
             ops.push(Op::Update { key: key(index), value: vec![2; 20], lifetime });

@@ -16,22 +16,23 @@ use lodestore_media::Mutant;
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
 
 use crate::op::{Held, Op, Outcome, State};
-use crate::subject::{Engine, Pair, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Pair, Subject};
 
 /// The toy as an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Toy;
 
 /// Bytes before the first half.
-const HALVES: u64 = 512;
+const HALVES_AT: u64 = 512;
 /// Bytes of a half.
-const HALF: u64 = 8192 - 256;
+const HALF_BYTES: u64 = 8192 - 256;
 /// Bytes of the region.
-const REGION: usize = (HALVES + 2 * HALF) as usize;
+const REGION_BYTES: usize = (HALVES_AT + 2 * HALF_BYTES) as usize;
 /// Kind, has expiry, key length, value length, expiry.
-const HEAD: usize = 16;
-const PUT: u8 = 1;
-const DELETE: u8 = 2;
+const HEAD_BYTES: usize = 16;
+const PUT_ID: u8 = 1;
+const DELETE_ID: u8 = 2;
 
 /// A running toy.
 struct ToyStore {
@@ -62,15 +63,15 @@ impl Engine for Toy {
 
     fn create(&self, spec: &SimSpec, _: &Shape) -> Result<Box<dyn Subject>> {
         let recorder = Recorder::new(spec);
-        recorder.region_added(0, REGION as u64);
-        let store = ToyStore::new(recorder, vec![0; REGION]);
+        recorder.region_added(0, REGION_BYTES as u64);
+        let store = ToyStore::new(recorder, vec![0; REGION_BYTES]);
         store.lock().publish(&store.recorder, 0, 0);
         Ok(Box::new(store))
     }
 
     fn open(&self, image: &SimImage, _: &Shape) -> Result<Box<dyn Subject>> {
         let bytes = image.regions.first().cloned().unwrap_or_default();
-        if bytes.len() != REGION {
+        if bytes.len() != REGION_BYTES {
             return Err(Error::corrupt("toy region", "not of its length"));
         }
         let store = ToyStore::new(Recorder::new(&image.spec), bytes);
@@ -103,18 +104,18 @@ fn entry(kind: u8, key: &[u8], held: &Held) -> Vec<u8> {
 /// Returns the entry at the head of `log`: kind, key, value, and its bytes.
 fn parse(log: &[u8]) -> Result<(u8, Vec<u8>, Held, usize)> {
     let wrong = || Error::corrupt("toy log", "an entry that cannot be");
-    let head = log.get(..HEAD).ok_or_else(wrong)?;
+    let head = log.get(..HEAD_BYTES).ok_or_else(wrong)?;
     let key_len = usize::from(u16::from_le_bytes([head[2], head[3]]));
     let value_len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
     let mut expiry = [0; 8];
     expiry.copy_from_slice(&head[8..]);
-    if !matches!(head[0], PUT | DELETE) || head[1] > 1 || key_len == 0 {
+    if !matches!(head[0], PUT_ID | DELETE_ID) || head[1] > 1 || key_len == 0 {
         return Err(wrong());
     }
-    let key = log.get(HEAD..HEAD + key_len).ok_or_else(wrong)?.to_vec();
-    let value = log.get(HEAD + key_len..HEAD + key_len + value_len).ok_or_else(wrong)?.to_vec();
+    let key = log.get(HEAD_BYTES..HEAD_BYTES + key_len).ok_or_else(wrong)?.to_vec();
+    let value = log.get(HEAD_BYTES + key_len..HEAD_BYTES + key_len + value_len).ok_or_else(wrong)?.to_vec();
     let expiry = (head[1] == 1).then(|| u64::from_le_bytes(expiry));
-    Ok((head[0], key, Held { value, expiry }, (HEAD + key_len + value_len).next_multiple_of(8)))
+    Ok((head[0], key, Held { value, expiry }, (HEAD_BYTES + key_len + value_len).next_multiple_of(8)))
 }
 
 impl Inner {
@@ -124,7 +125,7 @@ impl Inner {
     }
 
     fn set_root(&mut self, recorder: &Recorder, half: u64, len: u64) {
-        assert!(len <= HALF && len.is_multiple_of(8));
+        assert!(len <= HALF_BYTES && len.is_multiple_of(8));
         self.store(recorder, 0, &(len | half).to_le_bytes());
     }
 
@@ -138,15 +139,15 @@ impl Inner {
     }
 
     fn start(half: u64) -> u64 {
-        HALVES + half * HALF
+        HALVES_AT + half * HALF_BYTES
     }
 
     fn append(&mut self, recorder: &Recorder, kind: u8, key: &[u8], held: &Held) -> Result<()> {
         let bytes = entry(kind, key, held);
-        if self.len + bytes.len() as u64 > HALF {
+        if self.len + bytes.len() as u64 > HALF_BYTES {
             self.rewrite(recorder);
-            if self.len + bytes.len() as u64 > HALF {
-                return Err(Error::Full { needed: bytes.len() as u64, capacity: HALF });
+            if self.len + bytes.len() as u64 > HALF_BYTES {
+                return Err(Error::Full { needed: bytes.len() as u64, capacity: HALF_BYTES });
             }
         }
         let (half, at, len) = (self.half, Self::start(self.half) + self.len, self.len + bytes.len() as u64);
@@ -167,7 +168,7 @@ impl Inner {
     /// Writes the live pairs into the other half and switches to it.
     fn rewrite(&mut self, recorder: &Recorder) {
         let other = if recorder.mutant(Mutant::ToyRecoveryTwice) { self.half } else { 1 - self.half };
-        let log: Vec<u8> = self.pairs.iter().flat_map(|(key, held)| entry(PUT, key, held)).collect();
+        let log: Vec<u8> = self.pairs.iter().flat_map(|(key, held)| entry(PUT_ID, key, held)).collect();
         self.store(recorder, Self::start(other), &log);
         recorder.flush(0, Self::start(other), log.len() as u64);
         recorder.fence();
@@ -179,14 +180,14 @@ impl Inner {
         word.copy_from_slice(&self.bytes[..8]);
         let root = u64::from_le_bytes(word);
         (self.half, self.len) = (root & 1, root & !1);
-        if self.len > HALF {
+        if self.len > HALF_BYTES {
             return Err(Error::corrupt("toy root", "longer than a half"));
         }
         let start = Self::start(self.half) as usize;
         let mut at = start;
         while at < start + self.len as usize {
             let (kind, key, held, bytes) = parse(&self.bytes[at..start + self.len as usize])?;
-            if kind == PUT {
+            if kind == PUT_ID {
                 self.pairs.insert(key, held);
             } else {
                 self.pairs.remove(&key);
@@ -227,7 +228,7 @@ impl Subject for ToyStore {
         if state != before {
             let after = state.all().next().map(|(_, held)| held.clone());
             let gone = Held { value: Vec::new(), expiry: None };
-            let kind = if after.is_some() { PUT } else { DELETE };
+            let kind = if after.is_some() { PUT_ID } else { DELETE_ID };
             match inner.append(&self.recorder, kind, key, after.as_ref().unwrap_or(&gone)) {
                 Err(Error::Full { .. }) => return Ok(Outcome::Full),
                 other => other?,

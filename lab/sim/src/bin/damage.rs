@@ -20,7 +20,7 @@ use lodestore_sim::damage::open::{are_few, is_known};
 use lodestore_sim::damage::planted::seen_case;
 use lodestore_sim::damage::{CaseId, Config, Failure, Progress, Report, Signature, explore, print, table};
 use lodestore_sim::fluidkv::FluidEngine;
-use lodestore_sim::hashkv::{HashEngine, MODE_NOSEP};
+use lodestore_sim::hashkv::{HashEngine, NOSEP_MODE_FLAG};
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::mkvs::MkvsEngine;
 use lodestore_sim::nvht::NvhtEngine;
@@ -29,7 +29,7 @@ use lodestore_sim::subject::Engine;
 const USAGE: &str = "usage: damage --engine hikv|nvht|fluidkv|hashkv|mkvs [--mode NAME|NUMBER] [--images N] [--seed S] \
                      [--case B.I] [--threads N] [--ops N] [--only KIND] [--mutant NAME] [--mutants] [--table] [--table-into FILE] [--known] [--stop] [--minimize]";
 /// Time after which one image counts as a hang.
-const HANG: Duration = Duration::from_secs(120);
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 struct Args {
     engine: String,
@@ -51,7 +51,7 @@ fn mode(text: &str) -> Result<u32, String> {
         ("hash", 0),
         ("plain", 0),
         ("vlog", 1),
-        ("nosep", MODE_NOSEP),
+        ("nosep", NOSEP_MODE_FLAG),
         ("changing", 2),
         ("sync", 1),
         ("partitioned", 2),
@@ -132,8 +132,13 @@ fn watch(progress: &'static Progress) {
             thread::sleep(Duration::from_secs(1));
             let slots = progress.lock().map(|slots| slots.clone()).unwrap_or_default();
             for (id, since) in slots.into_iter().flatten() {
-                if since.elapsed() > HANG {
-                    println!("HANG: case {}.{} takes more than {} s", id.base, id.image, HANG.as_secs());
+                if since.elapsed() > HANG_TIMEOUT {
+                    println!(
+                        "HANG_TIMEOUT: case {}.{} takes more than {} s",
+                        id.base,
+                        id.image,
+                        HANG_TIMEOUT.as_secs()
+                    );
                     process::exit(1);
                 }
             }

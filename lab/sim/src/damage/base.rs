@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use lodestore_contract::Error;
 use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, Trace, What};
 
-use super::fault::LINE;
+use super::fault::LINE_BYTES;
 use crate::fluidkv::MODE_INTERVAL;
 use crate::op::{Op, Outcome, State};
 use crate::oracle::{Oracle, Wrong, judged};
-use crate::subject::{Engine, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Subject};
 
 /// Maximum number of earlier images per history, besides those of clean stops.
-const MOMENTS: usize = 6;
+const MOMENTS_MAX: usize = 6;
 
 /// How a history ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,7 +148,7 @@ impl Builder<'_> {
         let mut store = judged(Oracle::Live, || self.engine.create(spec, &self.history.shape))?;
         self.take(&*store);
         let count = self.history.ops.len();
-        let every = count / MOMENTS + 1;
+        let every = count / MOMENTS_MAX + 1;
         for (index, op) in self.history.ops.iter().enumerate() {
             let is_last = index + 1 == count;
             if let (true, End::Crash(seed)) = (is_last && is_of_data(op), self.history.end) {
@@ -266,7 +267,7 @@ impl Builder<'_> {
         }
         for event in &trace.events[..at] {
             if let What::Word { region, offset, .. } = event.what {
-                self.base.crash_lines.insert((region, offset / LINE * LINE));
+                self.base.crash_lines.insert((region, offset / LINE_BYTES * LINE_BYTES));
             }
             self.model.apply(event);
         }

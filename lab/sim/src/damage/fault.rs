@@ -5,9 +5,9 @@ use std::fmt;
 use lodestore_media::sim::{SimImage, VALUES};
 
 /// Bytes of a page of the medium.
-pub const PAGE: u64 = 4096;
+pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of a cache line.
-pub const LINE: u64 = 64;
+pub const LINE_BYTES: u64 = 64;
 
 /// A range of one file. The file is the index of a region, or [`VALUES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,11 +188,11 @@ impl Fault {
     pub fn kind(&self) -> Kind {
         match *self {
             Self::Flip { .. } => Kind::Flip,
-            Self::Zero { at } if at.len <= LINE => Kind::ZeroLine,
+            Self::Zero { at } if at.len <= LINE_BYTES => Kind::ZeroLine,
             Self::Zero { .. } => Kind::ZeroPage,
             Self::Garbage { .. } => Kind::Garbage,
-            Self::Stale { at, .. } if at.len <= LINE => Kind::StaleLine,
-            Self::Stale { at, .. } if at.len <= PAGE => Kind::StalePage,
+            Self::Stale { at, .. } if at.len <= LINE_BYTES => Kind::StaleLine,
+            Self::Stale { at, .. } if at.len <= PAGE_BYTES => Kind::StalePage,
             Self::Stale { .. } => Kind::StaleFile,
             Self::Misplaced { .. } => Kind::Misplaced,
             Self::Truncated { .. } => Kind::Truncated,
@@ -215,7 +215,7 @@ impl Fault {
             }
             Self::Stale { at, moment } => {
                 let Some(moment) = moments.get(moment) else { return };
-                if at.file == VALUES && at.len > PAGE {
+                if at.file == VALUES && at.len > PAGE_BYTES {
                     image.values.clone_from(&moment.values);
                     return;
                 }

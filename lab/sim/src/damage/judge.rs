@@ -14,7 +14,8 @@ use crate::op::Op;
 use crate::oracle::show;
 use crate::panics::caught;
 use crate::script::random_op;
-use crate::subject::{Engine, MODE_SALVAGE, Shape, Subject, Walk};
+use crate::shape::{SALVAGE_MODE_FLAG, Shape};
+use crate::subject::{Engine, Subject, Walk};
 
 /// Largest value of the operations after an open.
 const VALUE_MAX: u64 = 120;
@@ -308,7 +309,7 @@ impl<'a> Judge<'a> {
     /// strict open must be refused, or keep the rule: a salvage does not hide its losses.
     fn salvage(&mut self, image: &SimImage, effort: Effort) -> Result<(), Violation> {
         let phase = "salvage";
-        let shape = Shape { mode: self.shape.mode | MODE_SALVAGE, ..self.shape };
+        let shape = Shape { mode: self.shape.mode | SALVAGE_MODE_FLAG, ..self.shape };
         let store = match guarded(phase, || self.engine.open(image, &shape))? {
             Ok(store) => store,
             Err(error) if is_refusal(&error) => return Ok(()),

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use lodestore_media::sim::{CrashSet, LineModel, SimImage, VALUES, What};
 
 use super::base::{End, Step, observe};
-use super::fault::{Fault, Kind, LINE, PAGE, Place, bytes_at, content};
+use super::fault::{Fault, Kind, LINE_BYTES, PAGE_BYTES, Place, bytes_at, content};
 use super::model::Model;
 use super::prefix::explain_by_prefix;
 use super::{Case, Known, map, spec};
@@ -148,8 +148,8 @@ fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
         if is_file && *session != base.sessions {
             return;
         }
-        let lines = (at.offset..at.offset + at.len).step_by(LINE as usize);
-        let mut names = lines.map(|offset| map::name_of(known.parts, Place { offset, len: LINE, ..at }));
+        let lines = (at.offset..at.offset + at.len).step_by(LINE_BYTES as usize);
+        let mut names = lines.map(|offset| map::name_of(known.parts, Place { offset, len: LINE_BYTES, ..at }));
         let has_entries = !is_file && names.any(is_of_entries);
         is_exact &= !has_entries;
         for key in &base.universe {
@@ -176,10 +176,10 @@ fn changed_lines(undamaged: &SimImage, damaged: &SimImage) -> Option<BTreeSet<Li
         if old.len() != new.len() {
             return None;
         }
-        let lines = old.chunks(LINE as usize).zip(new.chunks(LINE as usize)).enumerate();
+        let lines = old.chunks(LINE_BYTES as usize).zip(new.chunks(LINE_BYTES as usize)).enumerate();
         let differing = lines.filter(|(_, (old, new))| old != new);
-        changed.extend(differing.map(|(index, _)| (file, index as u64 * LINE)));
-        if changed.len() as u64 > PAGE / LINE {
+        changed.extend(differing.map(|(index, _)| (file, index as u64 * LINE_BYTES)));
+        if changed.len() as u64 > PAGE_BYTES / LINE_BYTES {
             return None;
         }
     }
@@ -218,7 +218,7 @@ impl Check<'_> {
     /// Whether rule 3 holds at one cut of the operation.
     fn was_in_flight(&self, step: &Step<'_>) -> bool {
         let stored = |what: &What| match *what {
-            What::Word { region, offset, .. } => Some((region, offset / LINE * LINE)),
+            What::Word { region, offset, .. } => Some((region, offset / LINE_BYTES * LINE_BYTES)),
             _ => None,
         };
         let lines: BTreeSet<Line> = step.trace.events.iter().filter_map(|event| stored(&event.what)).collect();
@@ -242,7 +242,7 @@ impl Check<'_> {
     }
 
     fn has_legal_content(&self, medium: &LineModel, set: &CrashSet, line: Line) -> bool {
-        let at = Place { file: line.0, offset: line.1, len: LINE };
+        let at = Place { file: line.0, offset: line.1, len: LINE_BYTES };
         let bytes = bytes_at(self.damaged, at);
         let pending = set.lines().iter().find(|choices| (choices.region(), choices.offset()) == line);
         match pending {

@@ -4,7 +4,7 @@ use lodestore_media::RegionLayout;
 use lodestore_media::sim::{SimImage, VALUES};
 use lodestore_media::{u32_at, u64_at};
 
-use super::fault::{LINE, PAGE, Place, content};
+use super::fault::{LINE_BYTES, PAGE_BYTES, Place, content};
 
 /// Mask of an extent's length in its word, shifted down.
 const EXTENT_CHUNKS_MASK: u32 = (1 << 30) - 1;
@@ -15,7 +15,7 @@ const CHUNK_BYTES_AT: usize = 112;
 const REGION_CHUNK_BYTES_AT: usize = 36;
 const POOL_MAGIC: &[u8] = b"LODEPOOL";
 /// Bytes of the values file before its segments.
-const VALUES_HEAD: u64 = 4096;
+const VALUES_HEAD_BYTES: u64 = 4096;
 
 /// A structure and one place of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,11 +94,11 @@ impl Map<'_> {
         let bytes = &self.image.regions[usize::from(file)];
         let Some(layout) = RegionLayout::new(index, bytes.len() as u64, chunk_bytes) else { return };
         if index == 0 {
-            self.add("pool header", file, 0, 2 * PAGE);
-            self.add("engine root", file, 2 * PAGE, PAGE);
+            self.add("pool header", file, 0, 2 * PAGE_BYTES);
+            self.add("engine root", file, 2 * PAGE_BYTES, PAGE_BYTES);
         } else {
             self.add("region header", file, 0, layout.extent_table);
-            self.add("region header", file, layout.header_copies()[1].offset(), LINE);
+            self.add("region header", file, layout.header_copies()[1].offset(), LINE_BYTES);
         }
         let table_bytes = u64::from(layout.chunks) * 8;
         let tables = layout.wear_table - layout.extent_table;
@@ -123,7 +123,7 @@ impl Map<'_> {
 
     fn extent(&mut self, name: &str, file: u16, offset: u64, len: u64) {
         // The lines of a hash table begin after a header of one line.
-        let head = if name == "hash table" { LINE } else { 2 * LINE };
+        let head = if name == "hash table" { LINE_BYTES } else { 2 * LINE_BYTES };
         if has_head(name) && len > head {
             self.add(format!("{name}: head"), file, offset, head);
             self.add(name, file, offset + head, len - head);
@@ -148,8 +148,8 @@ pub fn map_of(image: &SimImage, engine: &str) -> Vec<Part> {
         }
         map.region(file, file - first, chunk_bytes);
     }
-    map.add("values file: head", VALUES, 0, VALUES_HEAD);
-    map.add("values file", VALUES, VALUES_HEAD, u64::MAX / 2);
+    map.add("values file: head", VALUES, 0, VALUES_HEAD_BYTES);
+    map.add("values file", VALUES, VALUES_HEAD_BYTES, u64::MAX / 2);
     map.parts
 }
 

@@ -11,7 +11,7 @@ use crate::subject::Engine;
 /// Maximum runs of a minimization.
 const RUNS_MAX: usize = 400;
 /// Damages tried on a shorter history.
-const DAMAGES: u64 = 24;
+const DAMAGE_COUNT: u64 = 24;
 
 struct Minimizer<'a> {
     engine: &'a dyn Engine,
@@ -99,11 +99,11 @@ impl Minimizer<'_> {
         let is_similar = |faults: &[Fault]| {
             kind_of(faults) == kind_of(&case.faults) && structures(&parts, faults) == self.failure.structures
         };
-        let found: Vec<Vec<Fault>> = (0..40 * DAMAGES)
+        let found: Vec<Vec<Fault>> = (0..40 * DAMAGE_COUNT)
             .filter_map(|index| planner.damage(&mut Rng::part(case.history_seed, index), None))
             .map(|(faults, _)| faults)
             .filter(|faults| is_similar(faults))
-            .take(DAMAGES as usize)
+            .take(DAMAGE_COUNT as usize)
             .collect();
         found.into_iter().any(|faults| self.try_case(&Case { faults, ..case.clone() }))
     }

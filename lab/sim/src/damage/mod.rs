@@ -39,7 +39,7 @@ use model::{Breach, Model, Violation};
 use plan::Planner;
 
 /// Damaged images of one base.
-pub const IMAGES_PER_BASE: u64 = 64;
+pub const BASE_IMAGE_COUNT: u64 = 64;
 /// Address space of the process, in KiB, above which an image counts as the cause of unbounded
 /// memory.
 const MEMORY_MAX_KIB: u64 = 8 << 20;
@@ -218,7 +218,7 @@ pub fn explore(engine: &dyn Engine, config: &Config, progress: Option<&Progress>
     let started = Instant::now();
     let total = Mutex::new(Report::default());
     let next = AtomicU64::new(0);
-    let bases = config.images.div_ceil(IMAGES_PER_BASE);
+    let bases = config.images.div_ceil(BASE_IMAGE_COUNT);
     thread::scope(|scope| {
         for worker in 0..config.threads.max(1) {
             let (total, next) = (&total, &next);
@@ -288,7 +288,7 @@ fn explore_base(
         base: &base,
     };
     let planner = Planner::new(&base, &parts, scripts::page_bytes(engine, history.shape));
-    for image in 0..IMAGES_PER_BASE {
+    for image in 0..BASE_IMAGE_COUNT {
         let id = CaseId { base: index, image };
         if config.case.is_some_and(|case| case != id) {
             continue;

@@ -3,11 +3,11 @@
 use lodestore_media::sim::{Rng, SimImage, VALUES};
 
 use super::base::Base;
-use super::fault::{Fault, Kind, LINE, PAGE, Place, bytes_at, content, kind_of};
+use super::fault::{Fault, Kind, LINE_BYTES, PAGE_BYTES, Place, bytes_at, content, kind_of};
 use super::map::Part;
 
 /// Bytes of a disk sector.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 /// Attempts to find a damage that changes bytes.
 const ATTEMPTS: usize = 40;
 
@@ -23,10 +23,10 @@ pub struct Planner<'a> {
 }
 
 fn lines_of(image: &SimImage, at: Place) -> impl Iterator<Item = Place> + '_ {
-    let first = at.offset / LINE * LINE;
-    let lines = (first..at.offset + at.len).step_by(LINE as usize);
+    let first = at.offset / LINE_BYTES * LINE_BYTES;
+    let lines = (first..at.offset + at.len).step_by(LINE_BYTES as usize);
     lines
-        .map(move |offset| Place { file: at.file, offset, len: LINE })
+        .map(move |offset| Place { file: at.file, offset, len: LINE_BYTES })
         .filter(|line| bytes_at(image, *line).iter().any(|byte| *byte != 0))
 }
 
@@ -85,15 +85,15 @@ impl<'a> Planner<'a> {
             5 | 6 => self.flips(rng),
             7..=9 => vec![Fault::Zero { at: self.line(rng) }],
             10 => {
-                let len = [SECTOR, self.page][rng.index(2)];
+                let len = [SECTOR_BYTES, self.page][rng.index(2)];
                 vec![Fault::Zero { at: self.aligned(rng, len) }]
             }
-            11..=13 => vec![self.stale(rng, LINE)],
+            11..=13 => vec![self.stale(rng, LINE_BYTES)],
             14 => vec![self.stale(rng, self.page)],
             15 => vec![self.stale_file(rng)],
             16 => vec![self.misplaced(rng)],
             17 => {
-                let len = [LINE, SECTOR, self.page][rng.index(3)];
+                let len = [LINE_BYTES, SECTOR_BYTES, self.page][rng.index(3)];
                 vec![Fault::Garbage { at: self.aligned(rng, len), seed: rng.next_u64() }]
             }
             18 => vec![self.of_files(rng)],
@@ -105,14 +105,14 @@ impl<'a> Planner<'a> {
         match rng.below(4) {
             0 => self.flip(rng),
             1 => Fault::Zero { at: self.line(rng) },
-            2 => self.stale(rng, LINE),
+            2 => self.stale(rng, LINE_BYTES),
             _ => Fault::Zero { at: self.aligned(rng, self.page) },
         }
     }
 
     fn flip(&self, rng: &mut Rng) -> Fault {
         let line = self.line(rng);
-        let offset = line.offset + rng.below(LINE);
+        let offset = line.offset + rng.below(LINE_BYTES);
         Fault::Flip { at: Place { offset, len: 1, ..line }, bit: rng.below(8) as u8 }
     }
 
@@ -123,7 +123,7 @@ impl<'a> Planner<'a> {
         match rng.below(3) {
             0 => (0..count)
                 .map(|_| {
-                    let offset = line.offset + rng.below(LINE);
+                    let offset = line.offset + rng.below(LINE_BYTES);
                     Fault::Flip { at: Place { offset, len: 1, ..line }, bit: rng.below(8) as u8 }
                 })
                 .collect(),
@@ -131,7 +131,7 @@ impl<'a> Planner<'a> {
                 let (_, lines) = &self.parts[rng.index(self.parts.len())];
                 let flip = |rng: &mut Rng| {
                     let line = lines[rng.index(lines.len())];
-                    let offset = line.offset + rng.below(LINE);
+                    let offset = line.offset + rng.below(LINE_BYTES);
                     Fault::Flip { at: Place { offset, len: 1, ..line }, bit: rng.below(8) as u8 }
                 };
                 (0..count).map(|_| flip(rng)).collect()
@@ -159,12 +159,12 @@ impl<'a> Planner<'a> {
 
     fn stale_file(&self, rng: &mut Rng) -> Fault {
         let line = self.line(rng);
-        let at = Place { offset: 0, len: self.file_len(line.file).max(2 * PAGE), ..line };
+        let at = Place { offset: 0, len: self.file_len(line.file).max(2 * PAGE_BYTES), ..line };
         Fault::Stale { at, moment: self.moment(rng) }
     }
 
     fn misplaced(&self, rng: &mut Rng) -> Fault {
-        let len = [LINE, self.page, self.page][rng.index(3)];
+        let len = [LINE_BYTES, self.page, self.page][rng.index(3)];
         let (at, from) = (self.aligned(rng, len), self.aligned(rng, len));
         Fault::Misplaced { at, from_file: from.file, from_offset: from.offset }
     }
@@ -175,8 +175,8 @@ impl<'a> Planner<'a> {
         if file != other && self.file_len(file) == self.file_len(other) && file != VALUES && other != VALUES {
             return Fault::Swapped { at: Place { file, offset: 0, len: self.file_len(file) }, other };
         }
-        let pages = self.file_len(file) / PAGE;
-        let offset = if rng.one_in(2) { 0 } else { rng.below(pages.max(1)) * PAGE };
+        let pages = self.file_len(file) / PAGE_BYTES;
+        let offset = if rng.one_in(2) { 0 } else { rng.below(pages.max(1)) * PAGE_BYTES };
         Fault::Truncated { at: Place { file, offset, len: self.file_len(file).max(1) } }
     }
 }

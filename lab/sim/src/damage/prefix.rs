@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lodestore_media::sim::{LineModel, SimImage, What};
 
 use super::base::{Base, End, Step, observe};
-use super::fault::{LINE, PAGE, Place, bytes_at, content};
+use super::fault::{LINE_BYTES, PAGE_BYTES, Place, bytes_at, content};
 use super::legal::{Found, states_of};
 use super::map::Part;
 use super::{Case, Known, spec};
@@ -92,7 +92,7 @@ impl Ends<'_> {
     fn logs_from(&self, file: u16, offset: u64) -> impl Iterator<Item = usize> + '_ {
         let is_from = move |(index, part): &(usize, &Part)| {
             // The last line of a log segment is the spare copy of its header.
-            let end = part.at.offset + part.at.len - LINE;
+            let end = part.at.offset + part.at.len - LINE_BYTES;
             let is_in = part.at.file == file && (part.at.offset..end).contains(&offset);
             // The first word of a header is stored once, when the log is created. The records
             // follow in the next part.
@@ -188,7 +188,7 @@ impl Cut<'_> {
     fn is_legal(&self, medium: &LineModel) -> bool {
         let set = medium.crash_set();
         let is_allowed = |file: u16, offset: u64, bytes: &[u8], durable: &[u8]| {
-            let line = Place { file, offset, len: LINE };
+            let line = Place { file, offset, len: LINE_BYTES };
             if self.base.crash_lines.contains(&(file, offset)) && bytes_at(&self.base.image, line) == bytes {
                 return true;
             }
@@ -209,21 +209,23 @@ impl Cut<'_> {
     fn legal_bytes(&self, file: u16, offset: u64) -> usize {
         let end_of = |(index, end): (&usize, &u64)| {
             let at = self.parts[*index].at;
-            let len = if is_log_head(&self.parts[*index]) { at.len } else { at.len - LINE };
+            let len = if is_log_head(&self.parts[*index]) { at.len } else { at.len - LINE_BYTES };
             let is_in = at.file == file && (at.offset..at.offset + len).contains(&offset);
-            is_in.then(|| end.saturating_sub(offset).min(LINE) as usize)
+            is_in.then(|| end.saturating_sub(offset).min(LINE_BYTES) as usize)
         };
-        self.ends.iter().find_map(end_of).unwrap_or(LINE as usize)
+        self.ends.iter().find_map(end_of).unwrap_or(LINE_BYTES as usize)
     }
 }
 
 /// Whether `holds` is true for each differing line, with its offset.
 fn each_difference(one: &[u8], other: &[u8], holds: impl Fn(u64, &[u8], &[u8]) -> bool) -> bool {
-    let pages = one.chunks(PAGE as usize).zip(other.chunks(PAGE as usize)).enumerate();
+    let pages = one.chunks(PAGE_BYTES as usize).zip(other.chunks(PAGE_BYTES as usize)).enumerate();
     pages.filter(|(_, (one, other))| one != other).all(|(page, (one, other))| {
-        let lines = one.chunks(LINE as usize).zip(other.chunks(LINE as usize)).enumerate();
+        let lines = one.chunks(LINE_BYTES as usize).zip(other.chunks(LINE_BYTES as usize)).enumerate();
         let differing = lines.filter(|(_, (one, other))| one != other);
-        differing.into_iter().all(|(line, (one, other))| holds(page as u64 * PAGE + line as u64 * LINE, one, other))
+        differing
+            .into_iter()
+            .all(|(line, (one, other))| holds(page as u64 * PAGE_BYTES + line as u64 * LINE_BYTES, one, other))
     })
 }
 
@@ -233,10 +235,10 @@ mod tests {
 
     #[test]
     fn lines_that_differ_are_judged_by_their_offset() {
-        let (one, mut other) = (vec![0; 2 * PAGE as usize], vec![0; 2 * PAGE as usize]);
+        let (one, mut other) = (vec![0; 2 * PAGE_BYTES as usize], vec![0; 2 * PAGE_BYTES as usize]);
         assert!(each_difference(&one, &other, |_, _, _| false));
-        other[PAGE as usize + 70] = 1;
-        assert!(each_difference(&one, &other, |offset, _, _| offset == PAGE + LINE));
+        other[PAGE_BYTES as usize + 70] = 1;
+        assert!(each_difference(&one, &other, |offset, _, _| offset == PAGE_BYTES + LINE_BYTES));
         assert!(!each_difference(&one, &other, |_, one, other| one == other));
     }
 }

@@ -24,7 +24,7 @@ const NAMES: [(&str, &str); 13] = [
     ("Effort {", "lodestore_sim::damage::judge::Effort"),
     ("Case {", "lodestore_sim::damage::{Case, run_case}"),
     ("Op::", "lodestore_sim::op::Op"),
-    ("Shape {", "lodestore_sim::subject::Shape"),
+    ("Shape {", "lodestore_sim::shape::Shape"),
 ];
 
 /// Returns a `use` line for each name that `code` has.

@@ -4,13 +4,14 @@ use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
 
 use super::base::{End, History};
-use super::fault::PAGE;
+use super::fault::PAGE_BYTES;
 use crate::explore::script_of;
-use crate::hashkv::{MODE_CHANGING, MODE_NOSEP, MODE_VLOG};
-use crate::mkvs::MODE_LOSSES;
+use crate::hashkv::{CHANGING_MODE_FLAG, NOSEP_MODE_FLAG, VLOG_MODE_FLAG};
+use crate::mkvs::LOSSES_MODE_FLAG;
 use crate::op::Op;
 use crate::script::{future, key, put};
-use crate::subject::{Engine, Shape};
+use crate::shape::Shape;
+use crate::subject::Engine;
 
 /// Maximum operations of a history of the crash explorer.
 const OPS_MAX: usize = 160;
@@ -31,11 +32,11 @@ pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) ->
         shape.mode = mode;
     }
     if mode.is_none() && index.is_multiple_of(2) && engine.name() == lodestore_hashkv::ENGINE {
-        shape.mode = [0, MODE_VLOG, MODE_CHANGING, MODE_NOSEP][shape.mode as usize % 4];
+        shape.mode = [0, VLOG_MODE_FLAG, CHANGING_MODE_FLAG, NOSEP_MODE_FLAG][shape.mode as usize % 4];
     }
     if engine.name() == lodestore_mkvs::ENGINE {
         // The damaged bytes must not choose the missing device.
-        shape.mode &= !MODE_LOSSES;
+        shape.mode &= !LOSSES_MODE_FLAG;
         shape.region_bytes = shape.capacity;
     }
     let end = match rng.below(5) {
@@ -48,8 +49,8 @@ pub fn history(engine: &dyn Engine, seed: u64, index: u64, mode: Option<u32>) ->
     }
     if has_pages_of_logs(engine) && rng.one_in(2) {
         // As in real stores: a page holds no two structures, and no whole log.
-        let scale = PAGE / u64::from(shape.chunk_bytes);
-        shape.chunk_bytes = PAGE as u32;
+        let scale = PAGE_BYTES / u64::from(shape.chunk_bytes);
+        shape.chunk_bytes = PAGE_BYTES as u32;
         shape.capacity *= scale;
         shape.region_bytes *= scale;
     }
@@ -64,7 +65,7 @@ fn has_pages_of_logs(engine: &dyn Engine) -> bool {
 
 /// Returns the number of bytes that are damaged as a page in a store of this shape.
 pub fn page_bytes(engine: &dyn Engine, shape: Shape) -> u64 {
-    if has_pages_of_logs(engine) { u64::from(shape.chunk_bytes).min(PAGE) } else { PAGE }
+    if has_pages_of_logs(engine) { u64::from(shape.chunk_bytes).min(PAGE_BYTES) } else { PAGE_BYTES }
 }
 
 /// Returns operations that write keys, rewrite some and delete some, with a clean stop at a random

@@ -9,13 +9,14 @@ use crate::counts::Counts;
 use crate::explore::{Shared, Sites};
 use crate::op::State;
 use crate::oracle::{self, Oracle, Wrong, judged};
-use crate::subject::{Engine, Losses, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Losses, Subject};
 
 /// Largest value of the operations after a recovery.
-const VALUE_AFTER: u64 = 120;
+const VALUE_BYTES_MAX: u64 = 120;
 
 /// Recoveries of one length that are always crashed.
-const RARE: u32 = 4;
+const RARE_RECOVERY_COUNT: u32 = 4;
 
 /// A failed check, with the image that failed, which may be some crashes deeper than the given one.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl<'a> Checker<'a> {
     fn is_rare(&mut self, recovery: &Trace, depth: usize) -> bool {
         let times = self.recoveries.entry(recovery.events.len()).or_default();
         *times += 1;
-        self.config.nested_every > 0 && depth < self.config.depth && *times <= RARE
+        self.config.nested_every > 0 && depth < self.config.depth && *times <= RARE_RECOVERY_COUNT
     }
 
     /// Crashes the recovery recorded in `recovery` at some of its points.
@@ -189,7 +190,7 @@ impl<'a> Checker<'a> {
         }
         keys.extend((0..4u8).map(|index| vec![b'n', b'e', b'w', index]));
         for _ in 0..plan.ops_after {
-            let op = self.engine.random_op(&mut plan.ops_rng, &keys, VALUE_AFTER);
+            let op = self.engine.random_op(&mut plan.ops_rng, &keys, VALUE_BYTES_MAX);
             oracle::step(store, state, &op, Oracle::After)?;
             self.counts.ops_after += 1;
         }

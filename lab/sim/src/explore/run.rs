@@ -16,36 +16,36 @@ use crate::script::Script;
 use crate::subject::{Engine, Subject};
 
 /// A step with more events than this changes the structure, and is always explored.
-const LONG_STEP: usize = 90;
+const SHORT_STEP_EVENTS_MAX: usize = 90;
 
 /// One in this many long steps is cut at a random moment, and the script continues from the
 /// remains.
-const CUT_LONG: u64 = 3;
+const LONG_CUT_DIVISOR: u64 = 3;
 /// The same for batches.
-const CUT_STEPS: u64 = 2;
+const BATCH_CUT_DIVISOR: u64 = 2;
 /// The same for other steps.
-const CUT_SHORT: u64 = 60;
+const SHORT_CUT_DIVISOR: u64 = 60;
 /// The last fences of a batch, those of its log. Most cuts of batches are next to them.
-const LAST_FENCES: usize = 3;
+const LAST_FENCE_COUNT: usize = 3;
 
 /// After one in this many operations the running store's account is compared with the reachable
 /// data.
-const LIVE_ACCOUNT: u64 = 4;
+const LIVE_ACCOUNT_DIVISOR: u64 = 4;
 
 /// The distance, in fences, up to which a sync fails: those of an ordinary operation, or of one
 /// that changes the structure.
 const FENCES: [u64; 2] = [4, 24];
 /// Operations attempted on a store whose sync has failed.
-const OPS_REFUSED: u64 = 4;
+const REFUSED_OPS: u64 = 4;
 
 /// Largest value of these operations.
-const VALUE_REFUSED: u64 = 60;
+const REFUSED_VALUE_BYTES_MAX: u64 = 60;
 
 /// Maximum writes after the last sync.
 const RECENT_MAX: usize = 12;
 
 /// Events of a trace that a failure prints.
-const TRACE_SHOWN: usize = 400;
+const TRACE_EVENTS_MAX: usize = 400;
 
 /// The states allowed at the crash points of one step.
 struct Step<'a> {
@@ -134,7 +134,7 @@ impl Run<'_> {
     }
 
     fn failure(&self, failed: Failed, place: &str, may_be_missing: bool, trace: &Trace) -> Failure {
-        let shown = Trace { events: trace.events.iter().take(TRACE_SHOWN).copied().collect() };
+        let shown = Trace { events: trace.events.iter().take(TRACE_EVENTS_MAX).copied().collect() };
         Failure {
             engine: self.engine.name().into(),
             seed: self.config.seed,
@@ -238,7 +238,7 @@ impl Run<'_> {
         if fences.is_empty() || self.rng.one_in(3) {
             return self.rng.index(events.len() + 1);
         }
-        let count = if op.is_batch() { LAST_FENCES } else { fences.len() };
+        let count = if op.is_batch() { LAST_FENCE_COUNT } else { fences.len() };
         let last = &fences[fences.len().saturating_sub(count)..];
         (last[self.rng.index(last.len())] + 1).saturating_sub(self.rng.index(3))
     }
@@ -313,10 +313,10 @@ impl Run<'_> {
             }
         }
         self.state = after.clone();
-        let is_long = trace.events.len() > LONG_STEP;
+        let is_long = trace.events.len() > SHORT_STEP_EVENTS_MAX;
         let has_steps = op.has_steps() || (self.script.cuts_sweeps && *op == Op::Sweep);
-        let one_in = [CUT_SHORT, CUT_LONG][usize::from(is_long)];
-        let cut = self.rng.one_in(if has_steps { CUT_STEPS } else { one_in }).then(|| {
+        let one_in = [SHORT_CUT_DIVISOR, LONG_CUT_DIVISOR][usize::from(is_long)];
+        let cut = self.rng.one_in(if has_steps { BATCH_CUT_DIVISOR } else { one_in }).then(|| {
             let at = if has_steps { self.moment(op, &trace.events) } else { self.rng.index(trace.events.len() + 1) };
             self.cut(&trace.events[..at])
         });
@@ -341,7 +341,7 @@ impl Run<'_> {
             self.seen.clear();
         }
         self.note_recent(is_synced, &before);
-        if self.rng.one_in(LIVE_ACCOUNT) {
+        if self.rng.one_in(LIVE_ACCOUNT_DIVISOR) {
             self.judge_account(&*store, &place)?;
         }
         let Some(cut) = cut else { return Ok(store) };
@@ -424,8 +424,8 @@ impl Run<'_> {
         let mut allowed =
             if refused && before != after { vec![after.clone(), before.clone()] } else { vec![after.clone()] };
         allowed.extend(between.clone().filter(|_| refused));
-        for _ in 0..OPS_REFUSED {
-            let op = self.engine.random_op(&mut self.fault_rng, self.universe, VALUE_REFUSED);
+        for _ in 0..REFUSED_OPS {
+            let op = self.engine.random_op(&mut self.fault_rng, self.universe, REFUSED_VALUE_BYTES_MAX);
             let answer = judged(Oracle::Live, || store.apply(&op));
             let is_right = match &answer {
                 Err(wrong) => wrong.poisoned,

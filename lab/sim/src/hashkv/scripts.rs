@@ -4,14 +4,14 @@
 use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
 
-use super::{MODE_CHANGING, MODE_VLOG, THRESHOLD};
+use super::{CHANGING_MODE_FLAG, THRESHOLD_BYTES, VLOG_MODE_FLAG};
 use crate::op::Op;
 use crate::script::{Script, batch_of, future, key, put};
-use crate::subject::Shape;
+use crate::shape::Shape;
 
-const PAST: u64 = 1;
+const PAST_MILLIS: u64 = 1;
 /// Values whose segments are about as many as those that are freed.
-const HOLED: u64 = 240;
+const HOLED_COUNT: u64 = 240;
 
 /// Returns the scripts of a round, which determines keys and values.
 pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
@@ -28,14 +28,14 @@ pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
         script("values are collected", 0, 4, collected(&mut rng, round)),
         script("collections beside what is in the log", 0, 4, beside_the_log(&mut rng, round)),
         script("groups split", 0, 8, splits(&mut rng, round)),
-        script("one log of values is collected", MODE_VLOG, 4, collected(&mut rng, round)),
-        script("each open has another mode", MODE_CHANGING, 3, reopened(&mut rng, round)),
+        script("one log of values is collected", VLOG_MODE_FLAG, 4, collected(&mut rng, round)),
+        script("each open has another mode", CHANGING_MODE_FLAG, 3, reopened(&mut rng, round)),
         script("segments give back their space and take it again", 0, 6, holes(&mut rng, round)),
     ]
 }
 
 fn large(rng: &mut Rng, mark: u64, most: u64) -> Vec<u8> {
-    vec![mark as u8; THRESHOLD + rng.below(most) as usize]
+    vec![mark as u8; THRESHOLD_BYTES + rng.below(most) as usize]
 }
 
 fn small(mark: u64) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn crossings(rng: &mut Rng, round: u64) -> Vec<Op> {
             1 => Op::Put {
                 key: key(at),
                 value: large(rng, step, 300),
-                expiry: Some([PAST, future()][step as usize % 2]),
+                expiry: Some([PAST_MILLIS, future()][step as usize % 2]),
             },
             _ => put(at, large(rng, step, 300)),
         });
@@ -158,8 +158,10 @@ fn holes(rng: &mut Rng, round: u64) -> Vec<Op> {
     let first = round * 1000;
     let mut ops = Vec::new();
     for turn in 0..3u64 {
-        ops.extend((0..HOLED).map(|index| put(first + index, large(rng, turn + index, 470))));
-        ops.extend((0..HOLED).filter(|index| index % 16 != turn).map(|index| Op::Delete { key: key(first + index) }));
+        ops.extend((0..HOLED_COUNT).map(|index| put(first + index, large(rng, turn + index, 470))));
+        ops.extend(
+            (0..HOLED_COUNT).filter(|index| index % 16 != turn).map(|index| Op::Delete { key: key(first + index) }),
+        );
         ops.extend([Op::Sweep, Op::Sweep, stop(round + turn)]);
     }
     ops

@@ -2,10 +2,9 @@
 //!
 //! The subject is the product's handle `Db` over the store of an engine, without the thread of the
 //! reclaim: scripts remove the records of dropped keyspaces piece by piece. The model has the keys
-//! of all keyspaces and the keyspaces in one map (`keys`), so that each check of the explorer sees
-//! both. `verify` also reads the stored records (`records`).
+//! of all keyspaces and the keyspaces in one map (`keyspace_keys`), so that each check of the
+//! explorer sees both. `verify` also reads the stored records (`records`).
 
-pub mod keys;
 mod records;
 mod scripts;
 mod subject;
@@ -18,15 +17,17 @@ use lodestore_media::sim::{Rng, SimImage, SimSpec};
 use crate::fluidkv::FluidEngine;
 use crate::hashkv::HashEngine;
 use crate::hikv::HiKvEngine;
+use crate::keyspace_keys;
 use crate::mkvs::MkvsEngine;
 use crate::nvht::NvhtEngine;
 use crate::op::Op;
 use crate::script::{Script, random_op, with_conditions};
-use crate::subject::{Engine, Shape, Subject};
+use crate::shape::Shape;
+use crate::subject::{Engine, Subject};
 use subject::KeyspacesSubject;
 
 /// One in this many random operations creates or drops a keyspace, or reclaims one.
-const KEYSPACE_OP_EVERY: u64 = 5;
+const KEYSPACE_OP_DIVISOR: u64 = 5;
 
 /// An engine with keyspaces, and an optional planted fault of keyspaces.
 #[derive(Debug, Clone, Copy)]
@@ -96,8 +97,8 @@ impl<E: Engine> Engine for KeyspacesEngine<E> {
     }
 
     fn random_op(&self, rng: &mut Rng, keys: &[Vec<u8>], most: u64) -> Op {
-        let stored: Vec<Vec<u8>> = keys.iter().filter(|key| keys::is_stored(key)).cloned().collect();
-        if stored.is_empty() || rng.one_in(KEYSPACE_OP_EVERY) {
+        let stored: Vec<Vec<u8>> = keys.iter().filter(|key| keyspace_keys::is_stored(key)).cloned().collect();
+        if stored.is_empty() || rng.one_in(KEYSPACE_OP_DIVISOR) {
             return scripts::keyspace_op(rng);
         }
         with_conditions(random_op(rng, &stored, most), &[])

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use lodestore_contract::{Error, Result, Store, Visit};
 
-use super::keys::FIRST_ID;
+use crate::keyspace_keys::FIRST_ID;
 
 /// The first bytes of all records that are not plain keys of the default keyspace.
 const RESERVED: &[u8] = b"\xff\xff";

@@ -3,17 +3,17 @@
 use lodestore_contract::{Batch, BatchOp, Condition, Expiry};
 use lodestore_media::sim::Rng;
 
-use super::keys::{exists, is_stored, key_in};
-use crate::op::{ALL_PIECES, Op};
-use crate::script::{PAST, Script, future, key, random_op, with_conditions};
-use crate::subject::Shape;
+use crate::keyspace_keys::{exists, is_stored, key_in};
+use crate::op::{Op, PIECES_MAX};
+use crate::script::{PAST_MILLIS, Script, future, key, random_op, with_conditions};
+use crate::shape::Shape;
 
 /// The names of most scripts.
 const NAMES: [&str; 4] = ["a", "b", "users", "a/long name of a keyspace, over more than one line of the medium"];
 /// The random scripts of a round.
-const RANDOM_SCRIPTS: u64 = 12;
+const RANDOM_SCRIPT_COUNT: u64 = 12;
 /// Modes that random scripts choose from.
-const MODES: u64 = 16;
+const MODE_COUNT: u64 = 16;
 /// Keys of the default keyspace with the prefixes of other keyspaces' stored keys.
 const EDGES: [&[u8]; 4] = [b"\xff", b"\xff\xff", b"\xff\xff\x00\x01", b"\xff\xff\x02k"];
 
@@ -36,7 +36,7 @@ pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
         script("keyspaces and expiries", small, 1, expiries()),
         script("keys that look like those of other keyspaces", small, 1, edges()),
     ];
-    all.extend((0..RANDOM_SCRIPTS).map(|index| random(seed, round * RANDOM_SCRIPTS + index)));
+    all.extend((0..RANDOM_SCRIPT_COUNT).map(|index| random(seed, round * RANDOM_SCRIPT_COUNT + index)));
     all.push(script("a full store", Shape { capacity: 64 << 10, region_bytes: 64 << 10, ..small }, 6, full(&mut rng)));
     all.push(script("many keyspaces", small, 8, many(round)));
     all.push(script("ids of two bytes", small, 40, long_ids()));
@@ -83,7 +83,7 @@ pub(super) fn keyspace_op(rng: &mut Rng) -> Op {
         3..=4 => remove(name),
         5 => reclaim(1),
         6 => reclaim(1 + rng.index(3)),
-        _ => reclaim(ALL_PIECES),
+        _ => reclaim(PIECES_MAX),
     }
 }
 
@@ -94,8 +94,8 @@ fn life() -> Vec<Op> {
     ops.extend([get("a", 0), get("b", 0), delete("b", 1), Op::Delete { key: key(0) }, put_default(1, vec![6; 70])]);
     ops.extend([Op::Reopen, remove("a"), remove("a"), get("a", 0), put("a", 0, vec![7; 9]), reclaim(1)]);
     ops.extend([Op::Kill, create("a"), get("a", 0), put("a", 2, vec![8; 9]), Op::PowerCut, get("a", 2)]);
-    ops.extend([remove("b"), create("b"), reclaim(ALL_PIECES), put("b", 3, vec![9; 9]), remove("b"), remove("a")]);
-    ops.extend([reclaim(ALL_PIECES), Op::Sync, Op::Kill, create("b"), put("b", 3, vec![10; 9])]);
+    ops.extend([remove("b"), create("b"), reclaim(PIECES_MAX), put("b", 3, vec![9; 9]), remove("b"), remove("a")]);
+    ops.extend([reclaim(PIECES_MAX), Op::Sync, Op::Kill, create("b"), put("b", 3, vec![10; 9])]);
     ops
 }
 
@@ -111,7 +111,7 @@ fn reclaim_in_steps(round: u64) -> Vec<Op> {
         ops.extend([remove(name), reclaim(1), put_default(first + step, vec![step as u8; 20]), create(name)]);
         ops.extend((0..8).map(|index| put(name, first + index, vec![100 + step as u8; 10])));
         ops.extend([stop(step), reclaim(1), delete(name, first + 2), reclaim(2), stop(step + 1)]);
-        ops.extend([put(name, first + 3, vec![200; 30]), reclaim(ALL_PIECES)]);
+        ops.extend([put(name, first + 3, vec![200; 30]), reclaim(PIECES_MAX)]);
     }
     ops
 }
@@ -153,7 +153,7 @@ fn names_come_again(round: u64) -> Vec<Op> {
             ops.push(remove(name));
         }
         match step % 5 {
-            1 => ops.push(reclaim(ALL_PIECES)),
+            1 => ops.push(reclaim(PIECES_MAX)),
             3 => ops.push(reclaim(1)),
             _ => {}
         }
@@ -161,7 +161,7 @@ fn names_come_again(round: u64) -> Vec<Op> {
             ops.push(stop(step / 3));
         }
     }
-    ops.extend([remove("a"), remove("b"), reclaim(ALL_PIECES), Op::Kill]);
+    ops.extend([remove("a"), remove("b"), reclaim(PIECES_MAX), Op::Kill]);
     ops
 }
 
@@ -175,7 +175,7 @@ fn expiries() -> Vec<Op> {
     let mut ops = vec![create("a"), create("b")];
     for step in 0..3u64 {
         for index in 0..6 {
-            let expiry = if index % 2 == 0 { PAST } else { future() };
+            let expiry = if index % 2 == 0 { PAST_MILLIS } else { future() };
             ops.extend([at("a", index, expiry), at("b", index, expiry)]);
         }
         ops.push(Op::Batch {
@@ -188,7 +188,7 @@ fn expiries() -> Vec<Op> {
             },
         });
         ops.extend([remove("a"), Op::Sweep, reclaim(1), create("a"), get("a", 1), stop(step), Op::Sweep]);
-        ops.extend([put("a", 0, vec![3; 9]), reclaim(ALL_PIECES)]);
+        ops.extend([put("a", 0, vec![3; 9]), reclaim(PIECES_MAX)]);
     }
     ops
 }
@@ -204,7 +204,7 @@ fn edges() -> Vec<Op> {
         ops.extend([Op::Delete { key: EDGES[(step as usize + 1) % EDGES.len()].to_vec() }, stop(step)]);
         ops.push(Op::Put { key: edge.to_vec(), value: vec![step as u8; 30], expiry: None });
     }
-    ops.extend([remove("a"), reclaim(ALL_PIECES), Op::Kill, remove("b"), reclaim(1), create("a"), Op::PowerCut]);
+    ops.extend([remove("a"), reclaim(PIECES_MAX), Op::Kill, remove("b"), reclaim(1), create("a"), Op::PowerCut]);
     ops
 }
 
@@ -218,7 +218,7 @@ fn full(rng: &mut Rng) -> Vec<Op> {
         }
         ops.extend([create("b"), put("b", 0, vec![1; 700]), create("users"), remove("a"), get("a", 0)]);
         ops.extend([reclaim(1), put("a", 1, vec![3; 50]), create("a"), put("a", 0, vec![4; 50]), stop(step)]);
-        ops.extend([remove("users"), reclaim(ALL_PIECES), remove("b"), reclaim(ALL_PIECES)]);
+        ops.extend([remove("users"), reclaim(PIECES_MAX), remove("b"), reclaim(PIECES_MAX)]);
         ops.extend((0..45).step_by(2).map(|index| Op::Delete { key: key(index) }));
         ops.push(stop(step + 1));
     }
@@ -237,7 +237,7 @@ fn many(round: u64) -> Vec<Op> {
         ops.push(remove(&gone));
         match step % 4 {
             1 => ops.extend([reclaim(1), stop(step)]),
-            3 => ops.extend([create(&gone), put(&gone, 9, vec![step as u8; 9]), reclaim(ALL_PIECES)]),
+            3 => ops.extend([create(&gone), put(&gone, 9, vec![step as u8; 9]), reclaim(PIECES_MAX)]),
             _ => {}
         }
     }
@@ -250,7 +250,7 @@ fn long_ids() -> Vec<Op> {
     for step in 0..252u64 {
         ops.extend([create("a"), put("a", step % 3, vec![step as u8; 9]), remove("a")]);
         if step % 9 == 8 {
-            ops.extend([reclaim(ALL_PIECES), Op::Sweep]);
+            ops.extend([reclaim(PIECES_MAX), Op::Sweep]);
         }
         if step >= 240 {
             let name = NAMES[step as usize % 2];
@@ -287,7 +287,7 @@ fn random(seed: u64, index: u64) -> Script {
     }
     debug_assert!(keys.iter().all(|key| is_stored(key)), "keys of the store");
     let partitions = 1 + rng.below(2) as u32;
-    let mode = if rng.one_in(2) { 0 } else { rng.below(MODES) as u32 };
+    let mode = if rng.one_in(2) { 0 } else { rng.below(MODE_COUNT) as u32 };
     let shape = Shape { partitions, mode, ..Shape::default() };
     Script { name: format!("random keyspaces {index}"), shape, ops, explore_every: 1, cuts_sweeps: true }
 }

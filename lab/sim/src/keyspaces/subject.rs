@@ -10,9 +10,9 @@ use lodestore::{Db, Keyspace, WriteBatch};
 use lodestore_contract::{Batch, BatchOp, Condition, Direction, Error, Expected, Expiry, Result, Store, Visit};
 use lodestore_media::sim::Recorder;
 
-use super::keys::{self, NEXT_ID, Place};
 use super::records::{self, Records};
-use crate::op::{ALL_PIECES, Op, Outcome};
+use crate::keyspace_keys::{self, NEXT_ID, Place};
+use crate::op::{Op, Outcome, PIECES_MAX};
 use crate::pool_subject::{apply_to, get_from};
 use crate::subject::{Losses, Pair, RecoveryDamage, Subject};
 
@@ -112,13 +112,13 @@ impl KeyspacesSubject {
 
     fn reclaim(&self, pieces: usize) -> Result<Outcome> {
         testing::reclaim(&self.db, pieces)?;
-        let dead = if pieces == ALL_PIECES { Records::read(&*self.store)?.dead } else { Vec::new() };
+        let dead = if pieces == PIECES_MAX { Records::read(&*self.store)?.dead } else { Vec::new() };
         if dead.is_empty() { Ok(Outcome::Done) } else { Err(wrong(format!("the reclaim left the ids {dead:?}"))) }
     }
 
     /// Applies an operation on one key.
     fn apply_one(&self, op: &Op, key: &[u8]) -> Result<Outcome> {
-        match keys::place(key) {
+        match keyspace_keys::place(key) {
             Place::Default(_) => apply_to(&*self.db.as_store(), op),
             Place::Named(name, key) => {
                 let op = op.clone().with_key(key);
@@ -141,7 +141,7 @@ impl KeyspacesSubject {
             BatchOp::Delete { key } => (key, Change::Delete),
         });
         for (key, change) in of_conditions.chain(of_ops) {
-            let (target, key) = match keys::place(key) {
+            let (target, key) = match keyspace_keys::place(key) {
                 Place::Named(name, key) => (self.find(name)?, key),
                 _ => (Target::Default, &key[..]),
             };
@@ -167,7 +167,7 @@ impl KeyspacesSubject {
     fn apply_all(&self, op: &Op) -> Result<Outcome> {
         match op {
             Op::CreateKeyspace { key } | Op::DropKeyspace { key } => {
-                let Place::Exists(name) = keys::place(key) else { return Err(wrong("no name")) };
+                let Place::Exists(name) = keyspace_keys::place(key) else { return Err(wrong("no name")) };
                 if matches!(op, Op::CreateKeyspace { .. }) { self.create(name) } else { self.drop_keyspace(name) }
             }
             Op::Reclaim { pieces } => self.reclaim(*pieces),
@@ -198,7 +198,7 @@ impl KeyspacesSubject {
         parts.extend(records.next_id.map(|next_id| Part::Pair(NEXT_ID.to_vec(), number(next_id))));
         for name in self.db.keyspaces()? {
             let id = records.live.get(&name).copied().unwrap_or(0);
-            parts.push(Part::Pair(keys::exists(&name), number(id)));
+            parts.push(Part::Pair(keyspace_keys::exists(&name), number(id)));
         }
         parts.push(Part::Default);
         Ok(parts)
@@ -269,7 +269,7 @@ impl Subject for KeyspacesSubject {
 
     fn get(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
         let number = |id: u32| (id.to_le_bytes().to_vec(), None);
-        match keys::place(key) {
+        match keyspace_keys::place(key) {
             Place::NextId => Ok(records::next_id(&*self.store)?.map(number)),
             Place::Exists(name) if self.has_keyspace(name)? => {
                 let id = Records::read(&*self.store)?.live.get(name).copied();
@@ -298,7 +298,9 @@ impl Subject for KeyspacesSubject {
                 Part::Pair(key, value) => pairs.push((key, value)),
                 Part::Default => collect(self.db.range::<&[u8]>(..)?, direction, &mut pairs, <[u8]>::to_vec)?,
                 Part::Named(name, keyspace) => {
-                    collect(keyspace.range::<&[u8]>(..)?, direction, &mut pairs, |key| keys::key_in(&name, key))?;
+                    collect(keyspace.range::<&[u8]>(..)?, direction, &mut pairs, |key| {
+                        keyspace_keys::key_in(&name, key)
+                    })?;
                 }
             }
         }
@@ -319,7 +321,7 @@ impl Subject for KeyspacesSubject {
                     .map(drop)?,
                 Part::Named(name, keyspace) => keyspace
                     .for_each(|key, value| {
-                        pairs.push((keys::key_in(&name, key), value.to_vec()));
+                        pairs.push((keyspace_keys::key_in(&name, key), value.to_vec()));
                         Visit::More
                     })
                     .map(drop)?,

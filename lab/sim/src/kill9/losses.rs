@@ -23,9 +23,9 @@ pub(super) const ENGINE: &str = lodestore_mkvs::ENGINE;
 /// The default shape of a matrix.
 pub(super) const SHAPE: [&str; 2] = ["groups=2", "devices=3"];
 /// The time limit for devices to catch up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Attempts to remove a directory in which the child creates files.
-const TRIES: u32 = 100;
+const REMOVAL_ATTEMPTS: u32 = 100;
 
 /// A store that is open.
 pub(super) struct Opened {
@@ -128,8 +128,8 @@ impl Losses {
                 !is_whole && !self.is_missing(device.group, device.device)
             });
             let Some(late) = late.next() else { return Ok(()) };
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("after {PATIENCE:?} a device has not everything: {late:?}"));
+            if begun.elapsed() > CATCH_UP_TIMEOUT {
+                return Err(format!("after {CATCH_UP_TIMEOUT:?} a device has not everything: {late:?}"));
             }
             thread::sleep(Duration::from_millis(2));
         }
@@ -193,7 +193,7 @@ impl Losses {
 
 /// Removes a device's directory with its contents.
 fn remove(lost: &Lost) -> Result<(), String> {
-    for _ in 0..TRIES {
+    for _ in 0..REMOVAL_ATTEMPTS {
         match fs::remove_dir_all(&lost.directory) {
             Ok(()) => return Ok(()),
             // The child has created a file in it meanwhile.

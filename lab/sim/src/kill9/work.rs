@@ -11,17 +11,17 @@ use lodestore_media::sim::Rng;
 
 use super::changes::change;
 use super::losses::Opened;
-use super::{COUNTER, OPEN_SLOT, Plan, SLOT, acks_path, number};
+use super::{COUNTER, OPEN_SLOT_INDEX, Plan, SLOT_BYTES, acks_path, number};
 use crate::op::{Op, Outcome, append_lifetime};
 
 /// One in this many operations increments the counter.
-const COUNT_EVERY: u64 = 16;
+const COUNT_DIVISOR: u64 = 16;
 /// One in this many operations is a batch, if the engine has batches.
-const BATCH_EVERY: u64 = 8;
+const BATCH_DIVISOR: u64 = 8;
 /// Maximum operations of a batch.
 const BATCH_OPS: u64 = 20;
 /// An expiry that no test reaches.
-const FAR: u64 = 1 << 52;
+const FAR_MILLIS: u64 = 1 << 52;
 
 /// A step of a thread's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Stream {
         let ops = 1 + self.rng.below(BATCH_OPS);
         let op = |_| match self.rng.below(4) {
             0 => BatchOp::Delete { key: self.key() },
-            1 => BatchOp::Put { key: self.key(), value: self.value(), expiry: Some(Expiry::at_millis(FAR)) },
+            1 => BatchOp::Put { key: self.key(), value: self.value(), expiry: Some(Expiry::at_millis(FAR_MILLIS)) },
             _ => BatchOp::Put { key: self.key(), value: self.value(), expiry: None },
         };
         Batch { ops: (0..ops).map(op).collect() }
@@ -72,22 +72,22 @@ impl Stream {
     fn lifetime(&mut self) -> Lifetime {
         match self.rng.below(4) {
             0 => Lifetime::Forever,
-            1 => Lifetime::Until(Expiry::at_millis(FAR)),
+            1 => Lifetime::Until(Expiry::at_millis(FAR_MILLIS)),
             _ => Lifetime::Keep,
         }
     }
 
     pub(super) fn next(&mut self) -> Step {
-        if self.rng.one_in(COUNT_EVERY) {
+        if self.rng.one_in(COUNT_DIVISOR) {
             return Step::Count;
         }
-        if self.batches && self.rng.one_in(BATCH_EVERY) {
+        if self.batches && self.rng.one_in(BATCH_DIVISOR) {
             return Step::Do(Op::Batch { batch: self.batch() });
         }
         let key = self.key();
         Step::Do(match self.rng.below(12) {
             0..=3 => Op::Put { key, value: self.value(), expiry: None },
-            4 => Op::Put { key, value: self.value(), expiry: Some(FAR) },
+            4 => Op::Put { key, value: self.value(), expiry: Some(FAR_MILLIS) },
             5 => Op::Insert { key, value: self.value(), lifetime: self.lifetime() },
             6..=7 => Op::Update { key, value: self.value(), lifetime: self.lifetime() },
             8..=9 => Op::Delete { key },
@@ -110,7 +110,7 @@ pub(super) fn thread_key(thread: u64, index: u64) -> Vec<u8> {
 pub fn child(plan: &Plan, round: u64) -> Result<(), String> {
     let acks = FileOptions::new().write(true).open(acks_path(plan)).map_err(|error| format!("acks: {error}"))?;
     let opened = Opened::of(plan).map_err(|error| format!("open in the child: {error}"))?;
-    acknowledge(&acks, OPEN_SLOT, 1)?;
+    acknowledge(&acks, OPEN_SLOT_INDEX, 1)?;
     thread::scope(|scope| {
         let workers = (0..plan.threads).map(|thread| {
             let (store, acks) = (&opened.store, &acks);
@@ -127,7 +127,7 @@ pub fn child(plan: &Plan, round: u64) -> Result<(), String> {
 }
 
 fn acknowledge(acks: &File, slot: u64, count: u64) -> Result<(), String> {
-    acks.write_all_at(&count.to_le_bytes(), slot * SLOT).map_err(|error| format!("acks: {error}"))
+    acks.write_all_at(&count.to_le_bytes(), slot * SLOT_BYTES).map_err(|error| format!("acks: {error}"))
 }
 
 fn work(plan: &Plan, store: &Handle, acks: &File, round: u64, thread: u64) -> Result<(), String> {

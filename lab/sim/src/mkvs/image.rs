@@ -15,7 +15,7 @@ const DESCRIPTION: &[u8] = b"matrix";
 const DEVICE: &[u8] = b"device";
 const PARTIAL_AT: usize = 2;
 /// State of an active member.
-const ACTIVE: u8 = 0;
+const ACTIVE_STATE_ID: u8 = 0;
 
 /// Bytes of a record from the first unread one on.
 struct Fields<'a>(&'a [u8]);
@@ -70,7 +70,7 @@ fn described(bytes: &[u8], index: usize) -> Option<Described> {
             // The ids of the device and of its store, and its store's opening.
             fields.skip(3 * 8)?;
             let (state, path) = (fields.number(1)? as u8, fields.text()?);
-            if state == ACTIVE {
+            if state == ACTIVE_STATE_ID {
                 active.push(path);
             }
         }

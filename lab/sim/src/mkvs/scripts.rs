@@ -4,18 +4,20 @@
 use lodestore_contract::Lifetime;
 use lodestore_media::sim::Rng;
 
-use super::{ACKS_ALL, ACKS_ONE, MODE_LOSSES, SOLE_DEVICES, TWO_GROUPS, TWO_OF_THREE};
+use super::{
+    ACKS_ALL_INDEX, ACKS_ONE_INDEX, LOSSES_MODE_FLAG, SOLE_DEVICES_INDEX, TWO_GROUPS_INDEX, TWO_OF_THREE_INDEX,
+};
 use crate::op::Op;
 use crate::script::{Script, key, put};
-use crate::subject::Shape;
+use crate::shape::Shape;
 
 /// Bytes of a device's store: small, because an image has several.
-const DEVICE: u64 = 64 << 10;
+const DEVICE_BYTES: u64 = 64 << 10;
 
 /// Returns the scripts of a round, which determines keys and values.
 pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
     let mut rng = Rng::part(seed, !round ^ 0x3a7);
-    let shape = Shape { capacity: DEVICE, region_bytes: DEVICE, ..Shape::default() };
+    let shape = Shape { capacity: DEVICE_BYTES, region_bytes: DEVICE_BYTES, ..Shape::default() };
     let script = |name: &str, mode: u32, ops: Vec<Op>| Script {
         name: name.into(),
         shape: Shape { mode, ..shape },
@@ -24,32 +26,36 @@ pub(super) fn all(seed: u64, round: u64) -> Vec<Script> {
         cuts_sweeps: true,
     };
     vec![
-        script("one device of three is taken away", MODE_LOSSES, trailing(&mut rng, round, 60, 15, 30)),
+        script("one device of three is taken away", LOSSES_MODE_FLAG, trailing(&mut rng, round, 60, 15, 30)),
         script("devices trail and catch up", 0, trailing(&mut rng, round, 90, 30, 30)),
         script("logs turn", 0, turning(&mut rng, round)),
-        script("one acknowledges", ACKS_ONE, trailing(&mut rng, round, 70, 14, 30)),
-        script("both acknowledge", ACKS_ALL, trailing(&mut rng, round, 70, 14, 30)),
-        script("filters that a clean stop leaves", SOLE_DEVICES, left(&mut rng, round)),
-        script("two groups", TWO_GROUPS, trailing(&mut rng, round, 70, 14, 30)),
+        script("one acknowledges", ACKS_ONE_INDEX, trailing(&mut rng, round, 70, 14, 30)),
+        script("both acknowledge", ACKS_ALL_INDEX, trailing(&mut rng, round, 70, 14, 30)),
+        script("filters that a clean stop leaves", SOLE_DEVICES_INDEX, left(&mut rng, round)),
+        script("two groups", TWO_GROUPS_INDEX, trailing(&mut rng, round, 70, 14, 30)),
         script(
             "two groups of three, of which one is taken away",
-            TWO_OF_THREE | MODE_LOSSES,
+            TWO_OF_THREE_INDEX | LOSSES_MODE_FLAG,
             trailing(&mut rng, round, 60, 12, 30),
         ),
-        script("one device of three is taken away, and logs turn", MODE_LOSSES, turning(&mut rng, round)),
-        script("operations that the device taken away alone has", MODE_LOSSES, trailing(&mut rng, round, 60, 20, 400)),
+        script("one device of three is taken away, and logs turn", LOSSES_MODE_FLAG, turning(&mut rng, round)),
+        script(
+            "operations that the device taken away alone has",
+            LOSSES_MODE_FLAG,
+            trailing(&mut rng, round, 60, 20, 400),
+        ),
         script("full devices", 0, full(&mut rng, round)),
         script("devices are replaced", 0, replaced(&mut rng, round)),
-        script("devices are replaced, and one of three is taken away", MODE_LOSSES, replaced(&mut rng, round)),
-        script("both acknowledge, and are replaced", ACKS_ALL, replaced(&mut rng, round)),
+        script("devices are replaced, and one of three is taken away", LOSSES_MODE_FLAG, replaced(&mut rng, round)),
+        script("both acknowledge, and are replaced", ACKS_ALL_INDEX, replaced(&mut rng, round)),
         script(
             "both acknowledge, and one is taken away",
-            ACKS_ALL | MODE_LOSSES,
+            ACKS_ALL_INDEX | LOSSES_MODE_FLAG,
             trailing(&mut rng, round, 60, 12, 30),
         ),
-        script("groups of one device are added", SOLE_DEVICES, grown(&mut rng, round)),
-        script("a group is added, and one device of three is taken away", MODE_LOSSES, grown(&mut rng, round)),
-        script("groups are added and their devices replaced", TWO_OF_THREE, reshaped(&mut rng, round)),
+        script("groups of one device are added", SOLE_DEVICES_INDEX, grown(&mut rng, round)),
+        script("a group is added, and one device of three is taken away", LOSSES_MODE_FLAG, grown(&mut rng, round)),
+        script("groups are added and their devices replaced", TWO_OF_THREE_INDEX, reshaped(&mut rng, round)),
     ]
 }
 

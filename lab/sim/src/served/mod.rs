@@ -30,8 +30,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const SETTINGS: [&str; 9] = ["--create", "--port", "0", "--size", "256M", "--threads", "2", "--log-level", "error"];
 
 /// Clients of each kind.
-const HISTORY_CLIENTS: u64 = 4;
-const STREAM_CLIENTS: u64 = 2;
+const HISTORY_CLIENT_COUNT: u64 = 4;
+const STREAM_CLIENT_COUNT: u64 = 2;
 
 /// The plan of a run.
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ pub fn run(plan: &Plan) -> Result<Totals, String> {
     let socket = plan.dir.join("socket");
     let mut random = Rng::new(plan.seed);
     let mut totals = Totals::default();
-    let mut streams: Vec<streams::Stream> = (0..STREAM_CLIENTS).map(streams::Stream::new).collect();
+    let mut streams: Vec<streams::Stream> = (0..STREAM_CLIENT_COUNT).map(streams::Stream::new).collect();
     for round in 0..plan.rounds {
         let wrong = |text: String| format!("round {round}, seed {}: {text}", plan.seed);
         let fault = plan.fault.filter(|_| round > 0);
@@ -152,10 +152,10 @@ fn run_round(
     let life = plan.life.mul_f64((random.below(1000) + 1) as f64 / 1000.0);
     let ends = AtomicBool::new(false);
     let clock = Instant::now();
-    let seeds: Vec<u64> = (0..HISTORY_CLIENTS).map(|_| random.next_u64() >> 20).collect();
+    let seeds: Vec<u64> = (0..HISTORY_CLIENT_COUNT).map(|_| random.next_u64() >> 20).collect();
     let mut calls = std::thread::scope(|scope| {
         let ends = &ends;
-        let histories: Vec<_> = (0..HISTORY_CLIENTS)
+        let histories: Vec<_> = (0..HISTORY_CLIENT_COUNT)
             .zip(seeds)
             .map(|(number, seed)| scope.spawn(move || histories::work(socket, number, seed, clock, ends)))
             .collect();

@@ -14,10 +14,10 @@ const KEYS: u64 = 200;
 
 /// Numbers of a pipeline. Each needs two commands, and the last four commands are a `MULTI` of two
 /// keys.
-const PIPELINE_NUMBERS: u64 = 28;
+const PIPELINE_NUMBER_COUNT: u64 = 28;
 
 /// Replies of a pipeline.
-const REPLIES: u64 = 2 * PIPELINE_NUMBERS + 4;
+const REPLY_COUNT: u64 = 2 * PIPELINE_NUMBER_COUNT + 4;
 
 /// One client's keys. Number `n` is written to key `n % KEYS`, to that field of the hash, and by
 /// `MULTI` to both keys of the pair.
@@ -63,12 +63,12 @@ impl Stream {
             // Numbers without a reply because of a kill are sent again, so all numbers up to the
             // last acknowledged one are acknowledged.
             let first = self.acknowledged;
-            for number in first + 1..=first + PIPELINE_NUMBERS {
+            for number in first + 1..=first + PIPELINE_NUMBER_COUNT {
                 let (index, text) = (number % KEYS, number.to_string());
                 push_command(&mut bytes, &["SET", &self.key(index), &text]);
                 push_command(&mut bytes, &["HSET", &self.hash(), &index.to_string(), &text]);
             }
-            self.sent = first + PIPELINE_NUMBERS;
+            self.sent = first + PIPELINE_NUMBER_COUNT;
             self.pair_sent = self.sent;
             let [left, right] = self.pair();
             push_command(&mut bytes, &["MULTI"]);
@@ -78,13 +78,13 @@ impl Stream {
             if client.send(&bytes).is_err() {
                 return;
             }
-            for reply in 1..=REPLIES {
+            for reply in 1..=REPLY_COUNT {
                 match client.receive() {
                     Ok(Reply::Simple(_) | Reply::Integer(_) | Reply::Array(_)) => {}
                     Ok(other) => panic!("a write of a stream was answered by {other:?}"),
                     Err(_) => return,
                 }
-                self.acknowledged = first + (reply / 2).min(PIPELINE_NUMBERS);
+                self.acknowledged = first + (reply / 2).min(PIPELINE_NUMBER_COUNT);
             }
             self.pair_acknowledged = self.pair_sent;
         }

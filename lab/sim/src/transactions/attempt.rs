@@ -8,7 +8,7 @@ use lodestore::{Map, Transaction};
 use lodestore_contract::{Direction, Expiry, Result, ScanRange};
 
 use super::plan::{Lasts, Step};
-use super::{AnyMap, KEYS_PER_MAP, Maps};
+use super::{AnyMap, MAP_KEYS, Maps};
 use crate::concurrent::{key_bytes, value_bytes, value_number};
 use crate::history::Value;
 use crate::script::future;
@@ -149,7 +149,7 @@ impl Attempt {
         let limit = if is_limited { 1 } else { usize::MAX };
         let pairs = tx.scan(map, &ScanRange { direction, limit, ..ScanRange::all() })?;
         self.ranges += 1;
-        let mut keys: Vec<u64> = (first..first + KEYS_PER_MAP).collect();
+        let mut keys: Vec<u64> = (first..first + MAP_KEYS).collect();
         if direction == Direction::Backward {
             keys.reverse();
         }
@@ -159,8 +159,7 @@ impl Attempt {
             if shown == limit {
                 return Ok(());
             }
-            let is_shown =
-                |(name, _): &(lodestore::Value, lodestore::Value)| **name == key_bytes(key % KEYS_PER_MAP)[..];
+            let is_shown = |(name, _): &(lodestore::Value, lodestore::Value)| **name == key_bytes(key % MAP_KEYS)[..];
             let pair = pairs.next_if(is_shown);
             shown += usize::from(pair.is_some());
             self.note_read(key, pair.map(|(_, bytes)| value_number(&bytes)));

@@ -28,19 +28,20 @@ use crate::concurrent::{key_bytes, value_bytes, value_number};
 use crate::config::Config;
 use crate::history::{self, Action, Answer, Call, KeyOp, Value};
 use crate::oracle::{Oracle, Wrong, judged};
-use crate::subject::{Engine, Shape};
+use crate::shape::Shape;
+use crate::subject::Engine;
 use attempt::Attempt;
 use plan::{Plan, random_plan};
 
 /// The named keyspaces. The default keyspace is used as well.
 const NAMES: [&str; 2] = ["accounts", "bookings"];
 /// Keys of each keyspace, with the same names in all of them.
-const KEYS_PER_MAP: u64 = 2;
+const MAP_KEYS: u64 = 2;
 /// Keys of all keyspaces.
-pub const KEYS: u64 = (NAMES.len() as u64 + 1) * KEYS_PER_MAP;
+pub const KEYS: u64 = (NAMES.len() as u64 + 1) * MAP_KEYS;
 
 /// One in this many stores lets another thread run. Each makes a history longer on a busy machine.
-const JITTER: u32 = 16;
+const YIELD_DIVISOR: u32 = 16;
 
 /// The size of a history. Its steps and its expiries are at most [`history::OPS_MAX`].
 #[derive(Debug, Clone, Copy)]
@@ -103,11 +104,11 @@ impl Maps {
 
     /// Returns the keyspace of a key, and the name of the key in it.
     fn find(&self, key: u64) -> (AnyMap<'_>, Vec<u8>) {
-        let map = match (key / KEYS_PER_MAP).checked_sub(1) {
+        let map = match (key / MAP_KEYS).checked_sub(1) {
             None => AnyMap::Default(&self.db),
             Some(index) => AnyMap::Named(&self.named[index as usize]),
         };
-        (map, key_bytes(key % KEYS_PER_MAP))
+        (map, key_bytes(key % MAP_KEYS))
     }
 
     fn get(&self, key: u64) -> Result<Option<Value>> {
@@ -277,7 +278,7 @@ impl Run<'_> {
 /// [`Oracle::History`] if no order of the transactions explains all answers.
 pub fn check(engine: &dyn Engine, config: &Config, load: Load) -> std::result::Result<Counts, Wrong> {
     let subject = judged(Oracle::Live, || engine.create(&config.spec(false), &Shape::default()))?;
-    subject.recorder().set_jitter(JITTER);
+    subject.recorder().set_jitter(YIELD_DIVISOR);
     let store = subject.store().ok_or_else(|| Wrong::new(Oracle::Live, format!("{} shows no store", engine.name())))?;
     let has_ranges = store.capabilities().range_conditions;
     let maps = judged(Oracle::Live, || Maps::open(testing::open_stepped(store, None)))?;

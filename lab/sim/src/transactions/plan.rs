@@ -2,7 +2,7 @@
 
 use lodestore_media::sim::Rng;
 
-use super::{KEYS, KEYS_PER_MAP};
+use super::{KEYS, MAP_KEYS};
 use crate::history::{KeyOp, Value};
 
 /// Maximum reads and writes of a transaction.
@@ -77,7 +77,7 @@ fn random_step(rng: &mut Rng, has_ranges: bool) -> Step {
     match rng.below(10) {
         0..=2 => Step::Get(key),
         3 if has_ranges => {
-            let key = key / KEYS_PER_MAP * KEYS_PER_MAP;
+            let key = key / MAP_KEYS * MAP_KEYS;
             Step::Range { key, is_backward: rng.one_in(2), is_limited: rng.one_in(3) }
         }
         3 | 4 => Step::Get(key),

@@ -9,7 +9,7 @@ use lodestore_sim::damage::fault::Place;
 use lodestore_sim::damage::judge::Effort;
 use lodestore_sim::damage::{Case, run_case};
 use lodestore_sim::op::Op;
-use lodestore_sim::subject::Shape;
+use lodestore_sim::shape::Shape;
 use lodestore_sim::hikv::HiKvEngine;
 
 fn case_of_damage_hikv_0_0() -> Case {

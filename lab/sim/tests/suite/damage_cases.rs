@@ -8,7 +8,7 @@ use lodestore_sim::damage::{Case, run_case};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::mkvs::MkvsEngine;
 use lodestore_sim::op::Op;
-use lodestore_sim::subject::Shape;
+use lodestore_sim::shape::Shape;
 
 fn zeroed_end_of_a_segment() -> Case {
     Case {

@@ -15,7 +15,8 @@ use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::mkvs::MkvsEngine;
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::op::Op;
-use lodestore_sim::subject::{Engine, Shape};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::Engine;
 
 fn config(images: u64) -> Config {
     let given = std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok());

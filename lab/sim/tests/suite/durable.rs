@@ -8,7 +8,8 @@ use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;
-use lodestore_sim::subject::{Engine, Shape};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::Engine;
 
 const LOAD: Load = Load { threads: 3, keys: 3, ops: 60, batches: false, ranges: false };
 /// With batches all keys are searched together, so there are fewer operations. More keys, so that

@@ -4,10 +4,11 @@
 use crate::common;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_sim::config::Config;
-use lodestore_sim::hikv::{HiKvEngine, MODE_WAL};
+use lodestore_sim::hikv::{HiKvEngine, WAL_MODE_FLAG};
 use lodestore_sim::mutation::planted;
 use lodestore_sim::op::{Op, Outcome};
-use lodestore_sim::subject::{Engine, Shape};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::Engine;
 
 fn must_pass(config: Config) {
     let images = config.images;
@@ -41,7 +42,7 @@ fn every_planted_fault_is_seen() {
 /// First found by seed 3 of `keyspaces-hikv`, after 669,051 images.
 #[test]
 fn a_log_that_an_open_has_no_room_for_is_not_in_the_account() {
-    let (spec, shape) = (SimSpec::default(), Shape { mode: MODE_WAL, ..Shape::default() });
+    let (spec, shape) = (SimSpec::default(), Shape { mode: WAL_MODE_FLAG, ..Shape::default() });
     let mut model = LineModel::new(SimImage { spec: spec.clone(), ..SimImage::default() });
     let mut store = HiKvEngine.create(&spec, &shape).expect("create");
     let put = |index: u32| Op::Put { key: index.to_le_bytes().to_vec(), value: vec![1; 400], expiry: None };

@@ -9,7 +9,8 @@ use lodestore_sim::explore::{explore, replay};
 use lodestore_sim::failure::Saved;
 use lodestore_sim::mutation::{Row, heading, lost, planted, try_fault};
 use lodestore_sim::oracle::Oracle;
-use lodestore_sim::subject::{Engine, Shape, Subject};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::{Engine, Subject};
 use lodestore_sim::toy::Toy;
 
 fn config() -> Config {

@@ -5,7 +5,8 @@ use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::op::{Op, Outcome};
-use lodestore_sim::subject::{Engine, Shape};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::Engine;
 
 fn put(index: u32, value: u8) -> Op {
     Op::Put { key: format!("key {index}").into_bytes(), value: vec![value; 40], expiry: None }

@@ -7,7 +7,7 @@ use lodestore_contract::{Batch, BatchOp, Durability, Error, Store};
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{SECTOR, SimSpec};
 use lodestore_media::{ExtentKind, Pool, PoolOptions};
-use lodestore_sim::subject::simulated_pool;
+use lodestore_sim::shape::simulated_pool;
 
 /// The kind of extents that the test allocates in the store's pool.
 const KIND_TAKEN: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);

@@ -10,7 +10,7 @@ use lodestore_contract::{Direction, Durability, Lifetime, ScanRange, Store, Visi
 use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{Event, LINE, LineModel, Rng, SECTOR, SimImage, SimSpec, Watch, What};
 use lodestore_media::{Pool, PoolOptions};
-use lodestore_sim::subject::simulated_pool;
+use lodestore_sim::shape::simulated_pool;
 
 /// Longest wait for another thread.
 const PATIENCE: Duration = HANG_TIMEOUT;

@@ -8,7 +8,7 @@ use lodestore_contract::Store;
 use lodestore_media::sim::{Event, LineModel, SimImage, SimSpec, What};
 use lodestore_media::{Mutant, Pool};
 use lodestore_nvht::{ENGINE, FORMAT, Nvht, NvhtOptions};
-use lodestore_sim::subject::simulated_pool;
+use lodestore_sim::shape::simulated_pool;
 
 /// Offset of the cursor of partition 0 in region 0.
 const CURSOR: u64 = 8192 + 256 + 16;

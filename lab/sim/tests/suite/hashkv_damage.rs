@@ -5,7 +5,8 @@ use lodestore_contract::{Direction, Error, Result};
 use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec};
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::op::{Op, Outcome, State};
-use lodestore_sim::subject::{Engine, Shape, Subject};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::{Engine, Subject};
 
 /// Keys that stay, and keys that are overwritten.
 const KEYS: [u8; 2] = [40, 6];

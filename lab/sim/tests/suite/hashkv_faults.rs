@@ -9,11 +9,12 @@ use lodestore_hashkv::{ENGINE, FORMAT, HashKv};
 use lodestore_media::Pool;
 use lodestore_media::sim::{FailingCall, FileCall, FileFault, LineModel, Rng, SimImage, SimSpec};
 use lodestore_sim::explore::script_of;
-use lodestore_sim::hashkv::{HashEngine, MODE_NOSEP, options};
+use lodestore_sim::hashkv::{HashEngine, NOSEP_MODE_FLAG, options};
 use lodestore_sim::op::{Op, Outcome, State};
 use lodestore_sim::oracle;
 use lodestore_sim::script::Script;
-use lodestore_sim::subject::{Engine, Shape, Subject};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::{Engine, Subject};
 
 /// Crash images checked at the end of a run.
 const IMAGES: usize = 3;
@@ -250,7 +251,7 @@ fn space_that_cannot_be_given_back_changes_nothing() {
 fn values_that_are_separated_late_are_not_lost_where_a_call_fails() {
     let ordinary = script("groups split");
     let (values, later) = ordinary.ops.split_at(80);
-    let unseparated = Shape { mode: MODE_NOSEP, ..ordinary.shape };
+    let unseparated = Shape { mode: NOSEP_MODE_FLAG, ..ordinary.shape };
     let store = HashEngine.create(&SimSpec::default(), &unseparated).expect("create");
     let mut base = (State::default(), SimImage::default());
     for op in values.iter().chain([&Op::Sweep]) {

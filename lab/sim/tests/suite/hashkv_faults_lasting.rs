@@ -8,7 +8,7 @@ use lodestore_hashkv::{ENGINE, FORMAT, HashKv};
 use lodestore_media::Pool;
 use lodestore_media::sim::{BrokenPlace, FailingCall, FileCall, FileFault, SimSpec};
 use lodestore_sim::hashkv::options;
-use lodestore_sim::subject::Shape;
+use lodestore_sim::shape::Shape;
 
 /// Keys that stay, and keys that are overwritten.
 const KEYS: [u8; 2] = [12, 4];

@@ -12,7 +12,7 @@ use lodestore_hashkv::{ENGINE, FORMAT, HashKv, Mode};
 use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, VALUES, Watch, What};
 use lodestore_media::{Mutant, Pool};
 use lodestore_sim::hashkv::options;
-use lodestore_sim::subject::Shape;
+use lodestore_sim::shape::Shape;
 
 /// Keys that stay, and keys that are overwritten.
 const KEYS: [u8; 2] = [9, 3];

@@ -4,7 +4,8 @@ use lodestore_contract::Error;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec, What};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::op::Op;
-use lodestore_sim::subject::{Engine, Shape};
+use lodestore_sim::shape::Shape;
+use lodestore_sim::subject::Engine;
 
 /// Puts that fill several memtables.
 const PUTS: u32 = 300;

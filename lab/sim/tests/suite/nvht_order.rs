@@ -9,7 +9,7 @@ use lodestore_contract::{Batch, BatchOp, Error, Store};
 use lodestore_media::sim::{Event, LineModel, Rng, SimImage, SimSpec, Watch};
 use lodestore_media::{Pool, PoolOptions};
 use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
-use lodestore_sim::subject::simulated_pool;
+use lodestore_sim::shape::simulated_pool;
 
 /// Seed of the hash.
 const SEED: u64 = 7;
