@@ -22,7 +22,7 @@ use lodestore::{Db, Durability};
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Minimum duration of a long put.
-const LONG: Duration = Duration::from_millis(50);
+const LONG_PUT_TIME: Duration = Duration::from_millis(50);
 /// Bytes of capacity for each byte of values, and the minimum.
 const CAPACITY_RATIO: f64 = 3.0;
 const CAPACITY_MIN: u64 = 512 << 20;
@@ -102,7 +102,7 @@ impl Phase {
             millis(self.nanos.value_at_quantile(0.9999)),
             millis(self.nanos.value_at_quantile(0.99999)),
             self.long,
-            LONG.as_millis(),
+            LONG_PUT_TIME.as_millis(),
         );
     }
 }
@@ -118,7 +118,7 @@ fn write(db: &Db, args: &Args, keys: u64, stop: &AtomicBool) -> AnyResult<Phase>
         db.put(key, &value)?;
         let took = before.elapsed();
         phase.nanos.record(took.as_nanos() as u64)?;
-        phase.long += u64::from(took > LONG);
+        phase.long += u64::from(took > LONG_PUT_TIME);
         puts += 1;
         if let Some(due) = (puts * 1_000_000_000).checked_div(args.rate) {
             thread::sleep(Duration::from_nanos(due).saturating_sub(begun.elapsed()));

@@ -20,12 +20,12 @@ use redb::{Database, ReadableTable, TableDefinition};
 
 type AnyResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const ACCOUNTS: u64 = 100_000;
-const BALANCE: u64 = 1000;
-const ROUNDS: usize = 5;
+const ACCOUNT_COUNT: u64 = 100_000;
+const BALANCE_DEFAULT: u64 = 1000;
+const ROUND_COUNT: usize = 5;
 const ROUND_TIME: Duration = Duration::from_secs(2);
 /// Transactions between two reads of the clock.
-const TURN_TRANSACTIONS: u64 = 64;
+const TURN_TRANSACTION_COUNT: u64 = 64;
 const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("accounts");
 
 /// Two accounts and an amount.
@@ -126,7 +126,7 @@ impl Bank for Fjall {
 fn open_lodestore(path: &Path, engine: Engine, accounts: u64) -> AnyResult<Box<dyn Bank>> {
     let db = Db::builder(path).engine(engine).durability(Durability::Process).capacity(1 << 30).open()?;
     for account in 0..accounts {
-        db.put(key(account), BALANCE.to_le_bytes())?;
+        db.put(key(account), BALANCE_DEFAULT.to_le_bytes())?;
     }
     db.settle()?;
     Ok(Box::new(db))
@@ -138,7 +138,7 @@ fn open_redb(path: &Path, accounts: u64) -> AnyResult<Box<dyn Bank>> {
     {
         let mut table = tx.open_table(TABLE)?;
         for account in 0..accounts {
-            table.insert(&key(account)[..], &BALANCE.to_le_bytes()[..])?;
+            table.insert(&key(account)[..], &BALANCE_DEFAULT.to_le_bytes()[..])?;
         }
     }
     tx.commit()?;
@@ -149,7 +149,7 @@ fn open_fjall(path: &Path, accounts: u64) -> AnyResult<Box<dyn Bank>> {
     let database = OptimisticTxDatabase::builder(path).open()?;
     let keyspace = database.keyspace("accounts", KeyspaceCreateOptions::default)?;
     for account in 0..accounts {
-        keyspace.insert(key(account), BALANCE.to_le_bytes())?;
+        keyspace.insert(key(account), BALANCE_DEFAULT.to_le_bytes())?;
     }
     Ok(Box::new(Fjall { database, accounts: keyspace }))
 }
@@ -162,10 +162,10 @@ fn measure(bank: &dyn Bank, threads: u64, accounts: u64, round: usize) -> AnyRes
             move || -> AnyResult<u64> {
                 let (mut state, mut done) = (0x9E37_79B9_7F4A_7C15 ^ (thread + 1) << 32 ^ round as u64, 0);
                 while begun.elapsed() < ROUND_TIME {
-                    for _ in 0..TURN_TRANSACTIONS {
+                    for _ in 0..TURN_TRANSACTION_COUNT {
                         bank.transfer(&Transfer::random(&mut state, accounts))?;
                     }
-                    done += TURN_TRANSACTIONS;
+                    done += TURN_TRANSACTION_COUNT;
                 }
                 Ok(done)
             }
@@ -179,7 +179,7 @@ fn measure(bank: &dyn Bank, threads: u64, accounts: u64, round: usize) -> AnyRes
 fn main() -> AnyResult<()> {
     let mut arguments = std::env::args().skip(1);
     let dir = arguments.next().ok_or("usage: transactions DIR [ACCOUNTS]")?;
-    let accounts = arguments.next().map_or(Ok(ACCOUNTS), |text| text.parse())?;
+    let accounts = arguments.next().map_or(Ok(ACCOUNT_COUNT), |text| text.parse())?;
     let dir = Path::new(&dir).join("transactions");
     std::fs::create_dir(&dir)?;
     let mut banks: Vec<(&str, Box<dyn Bank>)> = Vec::new();
@@ -189,19 +189,19 @@ fn main() -> AnyResult<()> {
     }
     banks.push(("redb", open_redb(&dir.join("redb"), accounts)?));
     banks.push(("fjall", open_fjall(&dir.join("fjall"), accounts)?));
-    println!("{accounts} accounts, transfers a second: median (least to most) of {ROUNDS} rounds");
+    println!("{accounts} accounts, transfers a second: median (least to most) of {ROUND_COUNT} rounds");
     println!("{:<8} {:>7} {:>32} {:>8} {:>8}", "store", "threads", "transfers", "of redb", "of fjall");
     for threads in [1, 2] {
         let mut rates = vec![Vec::new(); banks.len()];
-        for round in 0..ROUNDS {
+        for round in 0..ROUND_COUNT {
             for ((_, bank), rates) in banks.iter().zip(&mut rates) {
                 rates.push(measure(&**bank, threads, accounts, round)?);
             }
         }
         rates.iter_mut().for_each(|rates| rates.sort_by(f64::total_cmp));
-        let median = |bank: usize| rates[bank][ROUNDS / 2];
+        let median = |bank: usize| rates[bank][ROUND_COUNT / 2];
         for (bank, (name, _)) in banks.iter().enumerate() {
-            let range = format!("{:.0} ({:.0} to {:.0})", median(bank), rates[bank][0], rates[bank][ROUNDS - 1]);
+            let range = format!("{:.0} ({:.0} to {:.0})", median(bank), rates[bank][0], rates[bank][ROUND_COUNT - 1]);
             let ratios = [banks.len() - 2, banks.len() - 1].map(|peer| median(bank) / median(peer));
             println!("{name:<8} {threads:>7} {range:>32} {:>8.2} {:>8.2}", ratios[0], ratios[1]);
         }

@@ -20,28 +20,32 @@
 //! * `advice`: error texts, with library calls translated into the program's flags.
 //! * `workload`: workloads by name, their keys and sizes, and operation streams.
 //! * `run`: rounds of cells, the driver in each cell, and observation.
+//! * `target`, `store_name`: a store that is measured; names of stores with their options.
+//! * `procfs`: counters of processes.
 //! * `peers`: maps of the standard library, and stores of other projects.
-//! * `report`, `plot`: JSON lines and tables; SVG pictures.
-//! * `preset`: named sets of arguments, one file per paper.
-//! * `args`: the command line of `run`.
+//! * `report`, `plot`, `output`: JSON lines and tables; SVG pictures; a run with all of them.
+//! * `args`: the command line of `run`, with presets: named sets of arguments, one file per paper.
 //! * `suite`: the experiments of `evaluate` and their pages.
 #![forbid(unsafe_code)]
 
 mod advice;
 mod args;
+mod output;
 mod peers;
 mod plot;
-mod preset;
+mod procfs;
 mod report;
 mod run;
+mod store_name;
 mod suite;
+mod target;
 mod workload;
 
 pub use advice::translate;
+pub use args::preset::{Given, Preset};
 pub use args::sweep::Sweep;
 pub use args::{Args, Check, Settle};
-pub use preset::{Given, Preset};
-pub use run::session::run;
+pub use output::run;
 pub use suite::{Evaluate, Scale, evaluate};
 pub use workload::Workload;
 pub use workload::open_loop::Arrivals;

@@ -3,7 +3,7 @@
 //! The counts are the instructions in user space of the thread in
 //! [`counted`](crate::paths::counted), including callees. The cost of the C library's allocator
 //! depends on the state of its heap, which depends on the timing of other threads' allocations.
-//! Each call of it therefore counts as [`ALLOCATION`] instructions, whatever its real cost.
+//! Each call of it therefore counts as [`ALLOCATION_COUNT`] instructions, whatever its real cost.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::paths::Subject;
 /// The function whose instructions count, as valgrind prints its name.
 const COUNTED: &str = "instructions::paths::counted";
 /// Instructions counted for a call of the allocator.
-const ALLOCATION: u64 = 100;
+const ALLOCATION_COUNT: u64 = 100;
 /// The allocator's functions.
 const ALLOCATOR: [&str; 6] = ["malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc"];
 
@@ -108,7 +108,7 @@ fn instructions(profile: &str) -> Result<u64> {
                 Some(0) => {}
                 // The allocator's own lines are in the sum too, earlier or later, so the sum may go
                 // below zero.
-                Some(calls) => all = all.wrapping_add(calls * ALLOCATION).wrapping_sub(cost),
+                Some(calls) => all = all.wrapping_add(calls * ALLOCATION_COUNT).wrapping_sub(cost),
             }
         }
     }
@@ -173,13 +173,13 @@ totals: 667
     #[test]
     fn what_a_thread_does_counts_once_and_calls_of_the_allocator_at_their_price() {
         // 10 and 17 of its own, 40 of memcpy, three allocations.
-        assert_eq!(instructions(PROFILE).unwrap(), 10 + 17 + 40 + 3 * ALLOCATION);
+        assert_eq!(instructions(PROFILE).unwrap(), 10 + 17 + 40 + 3 * ALLOCATION_COUNT);
     }
 
     #[test]
     fn what_the_allocator_calls_of_itself_is_part_of_the_call() {
         let profile = "fn=(1) get\n0 5\ncfn=(2) realloc\ncalls=1 0\n0 90\n\nfn=(2)\n0 20\ncfn=(3) malloc\ncalls=1 0\n0 70\n\nfn=(3)\n0 70\n";
-        assert_eq!(instructions(profile).unwrap(), 5 + ALLOCATION);
+        assert_eq!(instructions(profile).unwrap(), 5 + ALLOCATION_COUNT);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::Result;
 
 /// Percent by which a path may grow. The head of the file explains the number.
-pub(crate) const TOLERANCE: u64 = 5;
+pub(crate) const TOLERANCE_PERCENT: u64 = 5;
 
 /// The text above the numbers.
 const HEAD: &str = "\
@@ -83,8 +83,8 @@ impl Counts {
             let now = line.instructions;
             let kind = match old {
                 None => Kind::Unknown,
-                Some(old) if now * 100 > old * (100 + TOLERANCE) => Kind::Grown,
-                Some(old) if now * 100 < old * (100 - TOLERANCE) => Kind::Fallen,
+                Some(old) if now * 100 > old * (100 + TOLERANCE_PERCENT) => Kind::Grown,
+                Some(old) if now * 100 < old * (100 - TOLERANCE_PERCENT) => Kind::Fallen,
                 Some(_) => continue,
             };
             findings.push(Finding { kind, name: format!("{} {}", line.engine, line.path), old: old.unwrap_or(0), now });

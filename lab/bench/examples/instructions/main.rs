@@ -26,8 +26,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Runs of each engine, of which the fewest instructions count. A blessing uses all of them; a
 /// comparison uses more than one only if a path has grown.
-const RUNS_BLESSED: usize = 5;
-const RUNS_COMPARED: usize = 3;
+const BLESSED_RUN_COUNT: usize = 5;
+const COMPARED_RUN_COUNT: usize = 3;
 /// Memory file system for the stores.
 const MEMORY: &str = "/dev/shm";
 const BLESS: &str = "cargo run --release -p lodestore-bench --example instructions -- --bless";
@@ -94,7 +94,7 @@ fn guard(args: &Args) -> Result<bool> {
     let mut new = Counts { rustc: rustc()?, target: target(), lines: Vec::new() };
     if args.bless {
         for subject in &subjects {
-            let runs = (0..RUNS_BLESSED).map(|_| measure(args, subject)).collect::<Result<Vec<_>>>()?;
+            let runs = (0..BLESSED_RUN_COUNT).map(|_| measure(args, subject)).collect::<Result<Vec<_>>>()?;
             new.lines.extend(fewest(subject, &runs));
         }
         std::fs::write(&file, new.to_string())?;
@@ -108,7 +108,7 @@ fn guard(args: &Args) -> Result<bool> {
             runs.push(measure(args, subject)?);
             let lines = fewest(subject, &runs);
             let findings = old.compare(&Counts { lines: lines.clone(), ..new.clone() });
-            if runs.len() == RUNS_COMPARED || findings.iter().all(|finding| finding.kind != Kind::Grown) {
+            if runs.len() == COMPARED_RUN_COUNT || findings.iter().all(|finding| finding.kind != Kind::Grown) {
                 break lines;
             }
         };
@@ -136,7 +136,11 @@ fn judge(old: &Counts, new: &Counts) -> bool {
     } else if !findings.is_empty() {
         println!("Take the new figures, or they guard nothing: {BLESS}");
     } else {
-        println!("{} paths take as many instructions as they did, within {} %.", new.lines.len(), counts::TOLERANCE);
+        println!(
+            "{} paths take as many instructions as they did, within {} %.",
+            new.lines.len(),
+            counts::TOLERANCE_PERCENT
+        );
     }
     failures == 0
 }

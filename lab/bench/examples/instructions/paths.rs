@@ -28,20 +28,20 @@ pub(crate) const SUBJECTS: [Subject; 5] = [
 ];
 
 /// Maximum bytes of a store, and the size of a region.
-const CAPACITY: u64 = 256 << 20;
+const CAPACITY_BYTES: u64 = 256 << 20;
 const REGION: &str = "16M";
 /// Records that are loaded before the first path.
 const RECORDS: u32 = 20_000;
 /// Operations of a path with one key each.
-const SINGLE: u32 = 4_000;
+const SINGLE_KEY_OPS: u32 = 4_000;
 /// Operations of a path with many keys each.
-const MANY: u32 = 400;
+const MANY_KEY_OPS: u32 = 400;
 /// Keys of a `multi_get`.
 const KEYS: usize = 16;
 /// Pairs of a scan.
-const PAIRS: usize = 50;
+const SCAN_PAIR_COUNT: usize = 50;
 /// Bytes of a value.
-const VALUE: usize = 256;
+const VALUE_BYTES: usize = 256;
 
 type Key = [u8; 16];
 
@@ -93,11 +93,11 @@ impl Run<'_> {
     /// Runs the paths that change nothing.
     fn read(&mut self, keys: &[Key], absent: &[Key]) -> Result<()> {
         let store = self.store;
-        let mut value = Vec::with_capacity(VALUE);
-        self.path("get", SINGLE, SINGLE, &mut |at| store.get_into(&keys[at as usize], &mut value))?;
-        self.path("get_absent", SINGLE, 0, &mut |at| store.get_into(&absent[at as usize], &mut value))?;
+        let mut value = Vec::with_capacity(VALUE_BYTES);
+        self.path("get", SINGLE_KEY_OPS, SINGLE_KEY_OPS, &mut |at| store.get_into(&keys[at as usize], &mut value))?;
+        self.path("get_absent", SINGLE_KEY_OPS, 0, &mut |at| store.get_into(&absent[at as usize], &mut value))?;
         let sets: Vec<Vec<&[u8]>> = keys.chunks(KEYS).map(|keys| keys.iter().map(|key| &key[..]).collect()).collect();
-        self.path(&format!("multi_get_{KEYS}"), MANY, MANY, &mut |at| {
+        self.path(&format!("multi_get_{KEYS}"), MANY_KEY_OPS, MANY_KEY_OPS, &mut |at| {
             let mut found = 0;
             let keys = &sets[at as usize % sets.len()];
             store.multi_get(keys, &mut |_, value| found += usize::from(value.is_some()))?;
@@ -108,19 +108,23 @@ impl Run<'_> {
         }
         // Enough pairs follow the last of these.
         let starts: Vec<_> = keys.iter().filter(|key| key[0] != b'f').collect();
-        self.path(&format!("scan_{PAIRS}"), MANY, MANY, &mut |at| {
-            let range = ScanRange::from(&starts[at as usize][..]).limit(PAIRS);
-            Ok(store.scan_each(&range, &mut |_, _| Visit::More)? == PAIRS)
+        self.path(&format!("scan_{SCAN_PAIR_COUNT}"), MANY_KEY_OPS, MANY_KEY_OPS, &mut |at| {
+            let range = ScanRange::from(&starts[at as usize][..]).limit(SCAN_PAIR_COUNT);
+            Ok(store.scan_each(&range, &mut |_, _| Visit::More)? == SCAN_PAIR_COUNT)
         })
     }
 
     /// Runs the paths that write.
     fn write(&mut self, keys: &[Key], new: &[Key]) -> Result<()> {
         let store = self.store;
-        let value = [7; VALUE];
-        self.path("update", SINGLE, SINGLE, &mut |at| store.update(&keys[at as usize], &value, Lifetime::Forever))?;
-        self.path("put_new", SINGLE, SINGLE, &mut |at| store.put(&new[at as usize], &value).map(|()| true))?;
-        self.path("delete", SINGLE, SINGLE, &mut |at| store.delete(&new[at as usize]))
+        let value = [7; VALUE_BYTES];
+        self.path("update", SINGLE_KEY_OPS, SINGLE_KEY_OPS, &mut |at| {
+            store.update(&keys[at as usize], &value, Lifetime::Forever)
+        })?;
+        self.path("put_new", SINGLE_KEY_OPS, SINGLE_KEY_OPS, &mut |at| {
+            store.put(&new[at as usize], &value).map(|()| true)
+        })?;
+        self.path("delete", SINGLE_KEY_OPS, SINGLE_KEY_OPS, &mut |at| store.delete(&new[at as usize]))
     }
 }
 
@@ -130,16 +134,16 @@ impl Run<'_> {
 /// # Errors
 /// Those of the store.
 pub(crate) fn run(subject: &Subject, path: &Path, tell: &mut dyn FnMut(&str, u32)) -> Result<()> {
-    let options = CreateOptions::new().engine(subject.engine).size(CAPACITY).set("region", REGION);
+    let options = CreateOptions::new().engine(subject.engine).size(CAPACITY_BYTES).set("region", REGION);
     let options = subject.set.iter().fold(options, |options, (name, value)| options.set(*name, *value));
     let store = lodestore::store::create(path, &options)?;
     for number in 0..RECORDS {
-        store.put(&key(number), &[3; VALUE])?;
+        store.put(&key(number), &[3; VALUE_BYTES])?;
     }
     // Records from the whole load, without duplicates.
-    let keys: Vec<_> = (0..SINGLE).map(|number| key(number * 7919 % RECORDS)).collect();
-    let new: Vec<_> = (RECORDS..RECORDS + SINGLE).map(key).collect();
-    let absent: Vec<_> = (2 * RECORDS..2 * RECORDS + SINGLE).map(key).collect();
+    let keys: Vec<_> = (0..SINGLE_KEY_OPS).map(|number| key(number * 7919 % RECORDS)).collect();
+    let new: Vec<_> = (RECORDS..RECORDS + SINGLE_KEY_OPS).map(key).collect();
+    let absent: Vec<_> = (2 * RECORDS..2 * RECORDS + SINGLE_KEY_OPS).map(key).collect();
     let mut run = Run { store: &store, tell };
     run.read(&keys, &absent)?;
     run.write(&keys, &new)?;

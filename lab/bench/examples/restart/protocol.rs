@@ -11,7 +11,7 @@ use crate::AnyResult;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Number of requests per write.
-const BATCH: usize = 256;
+const BATCH_COUNT: usize = 256;
 
 /// The protocol of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Client {
         let mut numbers = numbers.peekable();
         let mut acknowledged = 0;
         while numbers.peek().is_some() {
-            let batch: Vec<usize> = numbers.by_ref().take(BATCH).collect();
+            let batch: Vec<usize> = numbers.by_ref().take(BATCH_COUNT).collect();
             if let Err(error) = self.set_batch(&batch, value_bytes, &mut acknowledged) {
                 return (acknowledged, Err(error));
             }

@@ -16,7 +16,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(600);
 const ATTEMPT_PAUSE: Duration = Duration::from_micros(200);
 
 /// The key that the first `GET` reads. The load does not write it.
-const QUIET_KEY: usize = 0;
+const QUIET_KEY_INDEX: usize = 0;
 
 /// A server and its persistence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,10 +120,10 @@ pub(crate) fn start(kind: Kind, place: &Place, args: &Args) -> AnyResult<(Server
     let (mut first_get, mut first_set) = (None, None);
     loop {
         if let Ok(mut client) = server.connect() {
-            if first_get.is_none() && client.get(QUIET_KEY, args.value_bytes).is_ok() {
+            if first_get.is_none() && client.get(QUIET_KEY_INDEX, args.value_bytes).is_ok() {
                 first_get = Some(start.elapsed());
             }
-            if first_get.is_some() && client.set_all(std::iter::once(QUIET_KEY), args.value_bytes).1.is_ok() {
+            if first_get.is_some() && client.set_all(std::iter::once(QUIET_KEY_INDEX), args.value_bytes).1.is_ok() {
                 first_set = Some(start.elapsed());
             }
             if let (Some(first_get), Some(first_set)) = (first_get, first_set) {

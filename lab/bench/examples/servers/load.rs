@@ -9,13 +9,13 @@ use crate::wire::{Exchange, MULTI_GET_KEYS};
 use crate::{AnyResult, Args};
 
 /// Requests of a connection that are made before the clock starts.
-const PREPARED_PIPELINES: usize = 64;
+const PREPARED_PIPELINE_COUNT: usize = 64;
 
 /// Maximum bytes of loaded values.
 const LOADED_BYTES_MAX: usize = 256 << 20;
 
 /// Number of requests per write while the keys are loaded.
-const LOAD_BATCH: usize = 64;
+const LOAD_BATCH_COUNT: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -82,9 +82,9 @@ pub(crate) fn fill(server: &Running, value_bytes: usize, args: &Args) -> AnyResu
     let mut connection = server.connect(Transport::Unix)?;
     let keys = key_count(args, value_bytes);
     let mut buffer = Vec::new();
-    for first in (0..keys).step_by(LOAD_BATCH) {
+    for first in (0..keys).step_by(LOAD_BATCH_COUNT) {
         let mut exchange = Exchange::default();
-        for number in first..keys.min(first + LOAD_BATCH) {
+        for number in first..keys.min(first + LOAD_BATCH_COUNT) {
             exchange.push_set(server.kind.is_memcached(), number, value_bytes);
         }
         run_exchange(&mut connection, &exchange, &mut buffer)?;
@@ -113,7 +113,7 @@ pub(crate) fn run(server: &Running, cell: &Cell, args: &Args) -> AnyResult<Sampl
     let keys = key_count(args, cell.value_bytes);
     let mut random = Random(args.seed);
     let large = cell.value_bytes * cell.pipeline > 1 << 20;
-    let prepared = if large { 8 } else { PREPARED_PIPELINES };
+    let prepared = if large { 8 } else { PREPARED_PIPELINE_COUNT };
     let exchanges: Vec<Exchange> = (0..prepared)
         .map(|_| {
             let mut exchange = Exchange::default();

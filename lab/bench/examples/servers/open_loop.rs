@@ -17,13 +17,13 @@ use crate::wire::Exchange;
 use crate::{AnyResult, Args};
 
 /// Connections of the loop.
-const CONNECTIONS: usize = 50;
+const CONNECTION_COUNT: usize = 50;
 
 /// Bytes of a value.
 const VALUE_BYTES: usize = 64;
 
 /// Requests that are prepared.
-const PREPARED: usize = 1024;
+const PREPARED_COUNT: usize = 1024;
 
 /// A connection and its unanswered requests, by the time at which each was due.
 struct Lane {
@@ -36,7 +36,7 @@ struct Lane {
 pub(crate) fn run(args: &Args, samples: &BTreeMap<(String, Kind), Vec<Sample>>) -> AnyResult<()> {
     let cell = Cell {
         operation: Operation::Get,
-        connections: CONNECTIONS,
+        connections: CONNECTION_COUNT,
         pipeline: 1,
         value_bytes: VALUE_BYTES,
         transport: Transport::Unix,
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args, samples: &BTreeMap<(String, Kind), Vec<Sample>>) 
     let Some(measured) = measured else { return Err("the open loop needs Redis' rate in the closed loop".into()) };
     let (rate, _, _) = spread(measured.iter().map(|sample| sample.requests_per_second).collect());
     let rate = rate / 2.0;
-    println!("\nOpen loop at {rate:.0} requests/s, half GET and half SET, {CONNECTIONS} connections, in us:\n");
+    println!("\nOpen loop at {rate:.0} requests/s, half GET and half SET, {CONNECTION_COUNT} connections, in us:\n");
     println!("| server | round | p50 | p99 | p99.9 | p99.99 | longest |\n|---|---:|---:|---:|---:|---:|---:|");
     for round in 0..args.rounds {
         for kind in [Kind::Redis, Kind::RedisEverySecond, Kind::Lodestore] {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, samples: &BTreeMap<(String, Kind), Vec<Sample>>) 
 fn measure(server: &Running, cell: &Cell, rate: f64, args: &Args) -> AnyResult<Histogram<u64>> {
     let keys = load::key_count(args, cell.value_bytes);
     let mut random = Random(args.seed);
-    let exchanges: Vec<Exchange> = (0..PREPARED)
+    let exchanges: Vec<Exchange> = (0..PREPARED_COUNT)
         .map(|number| {
             let mut exchange = Exchange::default();
             let operation = if number % 2 == 0 { Operation::Get } else { Operation::Set };
@@ -74,8 +74,8 @@ fn measure(server: &Running, cell: &Cell, rate: f64, args: &Args) -> AnyResult<H
         })
         .collect();
     let mut lanes = Vec::new();
-    let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(CONNECTIONS));
-    for number in 0..CONNECTIONS {
+    let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(CONNECTION_COUNT));
+    for number in 0..CONNECTION_COUNT {
         let connection = server.connect(Transport::Unix)?;
         connection.set_nonblocking()?;
         let descriptor = connection.as_raw_fd();
@@ -90,8 +90,8 @@ fn measure(server: &Running, cell: &Cell, rate: f64, args: &Args) -> AnyResult<H
     while sent < count || lanes.iter().any(|lane| !lane.due.is_empty()) {
         let now = Instant::now();
         while sent < count && start + period * sent <= now {
-            let lane = &mut lanes[sent as usize % CONNECTIONS];
-            let prepared = sent as usize % PREPARED;
+            let lane = &mut lanes[sent as usize % CONNECTION_COUNT];
+            let prepared = sent as usize % PREPARED_COUNT;
             // The socket's buffer is far larger than the data that a lane can have sent.
             lane.connection.write_all(&exchanges[prepared].request)?;
             lane.due.push_back((start + period * sent, prepared));

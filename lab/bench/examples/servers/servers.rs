@@ -14,7 +14,7 @@ use crate::{AnyResult, Args};
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Clock ticks per second in `/proc/PID/stat` (`getconf CLK_TCK` of Linux).
-const TICKS_PER_SECOND: f64 = 100.0;
+const SECOND_TICK_COUNT: f64 = 100.0;
 
 /// A server and its durability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +119,7 @@ impl Running {
         // After the name in parentheses: state is field 0, utime 11, stime 12.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-        Ok(ticks / TICKS_PER_SECOND)
+        Ok(ticks / SECOND_TICK_COUNT)
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::args::sweep::Variant;
 use crate::args::{Args, Check, Settle};
 use crate::peers;
-use crate::run::store;
+use crate::store_name;
 use crate::workload::open_loop::Arrivals;
 use crate::workload::{Turn, Workload};
 
@@ -35,7 +35,7 @@ impl Variant {
         (args.sweep, args.preset, args.reopen) = (None, None, false);
         args.engine.clone_from(&self.target);
         args.peers = Some(vec!["none".into()]);
-        if peers::is_peer(store::base(&self.target)) {
+        if peers::is_peer(store_name::base(&self.target)) {
             // A peer has no capacity for a reserve to refer to, and no options.
             (args.reserve, args.set) = (None, Vec::new());
         }
@@ -67,7 +67,7 @@ impl Args {
         args.peers = Some(vec!["none".into()]);
         args.sweep.iter_mut().for_each(|sweep| sweep.values = vec!["VALUE".into()]);
         let value = if args.sweep.is_some() { " and its VALUE" } else { "" };
-        let is_peer = |name: &String| peers::is_peer(store::base(name));
+        let is_peer = |name: &String| peers::is_peer(store_name::base(name));
         let engines_alone = [("--reserve", self.reserve.is_some()), ("--set", !self.set.is_empty())];
         let engines_alone = engines_alone.into_iter().filter(|(_, given)| *given && self.targets().iter().any(is_peer));
         let not_of_peers = match engines_alone.map(|(name, _)| name).collect::<Vec<_>>() {
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
     use crate::args::parsed_words;
-    use crate::preset::Preset;
+    use crate::args::preset::Preset;
 
     /// Returns the words of a command as a shell reads them.
     fn words(command: &str) -> Vec<String> {

@@ -1,45 +1,49 @@
 //! The command line of `bench`.
 
 pub(crate) mod command;
+pub(crate) mod pace;
+pub(crate) mod preset;
 pub(crate) mod refusals;
+pub(crate) mod settings;
 pub(crate) mod sweep;
+pub(crate) mod timeline;
 
 use std::path::{Path, PathBuf};
 
 use lodestore::stats::parse_size;
 use lodestore_contract::{Durability, Error, Result};
 
+use crate::args::preset::Preset;
 use crate::args::sweep::Sweep;
 use crate::peers;
-use crate::preset::Preset;
-use crate::run::store;
+use crate::store_name;
 use crate::workload::Workload;
-use crate::workload::keys::{KEY_LEAST, KEY_MOST};
+use crate::workload::keys::{KEY_BYTES_MAX, KEY_BYTES_MIN};
 use crate::workload::open_loop::Arrivals;
 use crate::workload::sizes::{Of, Size};
 
 /// Maximum number of records and operations together: record numbers have 32 bits.
-const NUMBERS_MOST: u64 = 1 << 31;
+const NUMBERS_MAX: u64 = 1 << 31;
 /// Maximum bytes of a value.
-const VALUE_MOST: usize = 16 << 20;
+const VALUE_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of serving threads.
-const THREADS_MOST: usize = 1024;
+const THREADS_MAX: usize = 1024;
 /// Maximum overload or idle time, in seconds: a day.
-const SECONDS_MOST: u64 = 86_400;
+const SECONDS_MAX: u64 = 86_400;
 /// Maximum warm-up time, and maximum of `--at-least`, in milliseconds: a minute.
-const AT_LEAST_MOST: u64 = 60_000;
+const AT_LEAST_MILLIS_MAX: u64 = 60_000;
 /// Minimum DRAM budget. Below it no store has enough space for its buffers.
-const BUDGET_LEAST: u64 = 1 << 20;
+const BUDGET_BYTES_MIN: u64 = 1 << 20;
 /// Minimum bytes of a write buffer.
-const WRITE_BUFFER_LEAST: u64 = 64 << 10;
+const WRITE_BUFFER_BYTES_MIN: u64 = 64 << 10;
 /// Minimum limit on the memory of a process: the bench itself uses some MiB.
-const MEMORY_LEAST: u64 = 16 << 20;
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// Maximum reserve, in percent of the loaded data.
-const RESERVE_MOST: u64 = 10_000;
+const RESERVE_PERCENT_MAX: u64 = 10_000;
 /// Maximum operations per second of an open loop: one per nanosecond.
-const RATE_MOST: u64 = 1_000_000_000;
+const RATE_MAX: u64 = 1_000_000_000;
 /// Maximum keys of one `multiget` call.
-const MULTIGET_MOST: usize = 4096;
+const MULTIGET_KEYS_MAX: usize = 4096;
 
 /// How strictly returned values are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -428,49 +432,49 @@ impl Args {
                 Err(refuse(name, value, format!("it takes {least} to {most}")))
             }
         };
-        if let Some(bytes) = self.load_bytes.filter(|_| self.records > NUMBERS_MOST) {
+        if let Some(bytes) = self.load_bytes.filter(|_| self.records > NUMBERS_MAX) {
             let why = format!(
                 "that is {} records of {} B: give at most {}",
                 self.records,
                 self.record_bytes(),
-                NUMBERS_MOST.saturating_mul(self.record_bytes())
+                NUMBERS_MAX.saturating_mul(self.record_bytes())
             );
             return Err(refuse("load-bytes", bytes, why));
         }
-        within("records", self.records, 1, NUMBERS_MOST)?;
-        within("ops", self.op_count(), 1, NUMBERS_MOST)?;
+        within("records", self.records, 1, NUMBERS_MAX)?;
+        within("ops", self.op_count(), 1, NUMBERS_MAX)?;
         for size in self.key_size.limits(Of::Key) {
-            within("key-size", size as u64, KEY_LEAST as u64, KEY_MOST as u64)?;
+            within("key-size", size as u64, KEY_BYTES_MIN as u64, KEY_BYTES_MAX as u64)?;
         }
         for size in self.value_size.limits(Of::Value) {
-            within("value-size", size as u64, 1, VALUE_MOST as u64)?;
+            within("value-size", size as u64, 1, VALUE_BYTES_MAX as u64)?;
         }
         within("compressible", self.compressible.into(), 0, 100)?;
         within("scan-length", u64::from(self.scan_length), 1, u64::from(u16::MAX))?;
-        within("multiget", self.multiget as u64, 2, MULTIGET_MOST as u64)?;
-        within("threads", self.threads as u64, 1, THREADS_MOST as u64)?;
-        within("rate", self.rate.unwrap_or(1), 1, RATE_MOST)?;
-        within("seconds", self.seconds, 1, SECONDS_MOST)?;
-        within("warm-up", self.warm_up, 0, AT_LEAST_MOST)?;
-        within("at-least", self.at_least, 0, AT_LEAST_MOST)?;
+        within("multiget", self.multiget as u64, 2, MULTIGET_KEYS_MAX as u64)?;
+        within("threads", self.threads as u64, 1, THREADS_MAX as u64)?;
+        within("rate", self.rate.unwrap_or(1), 1, RATE_MAX)?;
+        within("seconds", self.seconds, 1, SECONDS_MAX)?;
+        within("warm-up", self.warm_up, 0, AT_LEAST_MILLIS_MAX)?;
+        within("at-least", self.at_least, 0, AT_LEAST_MILLIS_MAX)?;
         if self.at_least > 0 && self.warm_up == 0 {
             let why = "the warm-up says how many operations come to so long: give --at-least 0 beside --warm-up 0";
             return Err(refuse("at-least", self.at_least, why));
         }
-        within("budget", self.budget.unwrap_or(BUDGET_LEAST), BUDGET_LEAST, u64::MAX)?;
+        within("budget", self.budget.unwrap_or(BUDGET_BYTES_MIN), BUDGET_BYTES_MIN, u64::MAX)?;
         if let Some(buffer) = self.write_buffer {
-            within("write-buffer", buffer, WRITE_BUFFER_LEAST, 1 << 40)?;
-            let least = 2 * buffer + BUDGET_LEAST;
+            within("write-buffer", buffer, WRITE_BUFFER_BYTES_MIN, 1 << 40)?;
+            let least = 2 * buffer + BUDGET_BYTES_MIN;
             within("budget", self.budget.unwrap_or(least), least, u64::MAX)?;
         }
-        within("reserve", self.reserve.unwrap_or(1).into(), 1, RESERVE_MOST)?;
-        within("memory", self.memory.unwrap_or(MEMORY_LEAST), MEMORY_LEAST, 1 << 50)?;
+        within("reserve", self.reserve.unwrap_or(1).into(), 1, RESERVE_PERCENT_MAX)?;
+        within("memory", self.memory.unwrap_or(MEMORY_BYTES_MIN), MEMORY_BYTES_MIN, 1 << 50)?;
         within("rounds", self.rounds as u64, 1, 1000)
     }
 
     fn check_target(&self, store: &str) -> Result<()> {
-        let name = store::base(store);
-        let known = peers::is_peer(name) || store::is_engine(name);
+        let name = store_name::base(store);
+        let known = peers::is_peer(name) || store_name::is_engine(name);
         if !known {
             let engines = lodestore::engines().iter().map(|engine| engine.name);
             let all: Vec<_> = engines.chain(peers::names()).collect();
@@ -481,7 +485,7 @@ impl Args {
         if self.dir.is_none() && !peers::is_volatile(name) {
             return Err(refuse("dir", "", "give a directory on the medium to measure"));
         }
-        store::check_own(store)?;
+        store_name::check_own(store)?;
         peers::ready(name)
     }
 
@@ -528,7 +532,7 @@ pub(crate) fn parsed_words(words: impl Iterator<Item = String>) -> Args {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        given: crate::preset::Given,
+        given: crate::args::preset::Given,
     }
     let line: Line = clap::Parser::parse_from(std::iter::once("bench".to_string()).chain(words));
     line.given.0

@@ -7,10 +7,10 @@ use std::path::Path;
 use lodestore::medium::MediumKind;
 use lodestore_contract::{Error, Result};
 
+use crate::args::settings;
+use crate::args::timeline;
 use crate::args::{Args, refuse};
 use crate::peers;
-use crate::report::timeline;
-use crate::run::store;
 use crate::workload::Turn;
 use crate::workload::open_loop::Arrivals;
 
@@ -22,7 +22,7 @@ impl Args {
     pub(crate) fn check_refused(&self) -> Result<()> {
         self.check_ignored()?;
         for variant in self.variants()? {
-            store::check_options(&variant.args, &variant.target)?;
+            settings::check_options(&variant.args, &variant.target)?;
         }
         self.check_persist()?;
         self.check_order()?;
@@ -106,7 +106,7 @@ impl Args {
         }
         let of = |args: &Args, name: &String| match peers::is_peer(name) {
             true => args.persist_ns.to_string(),
-            false => store::settings(args, name).remove("persist-ns").unwrap_or_default(),
+            false => settings::settings(args, name).remove("persist-ns").unwrap_or_default(),
         };
         let added = self.variants()?.iter().map(|variant| of(&variant.args, &variant.target)).find(|ns| ns != "0");
         let Some(added) = added else { return Ok(()) };
@@ -121,7 +121,7 @@ impl Args {
     /// Refuses a run in which no store does anything.
     fn check_order(&self) -> Result<()> {
         let scans = self.workloads.iter().all(|workload| workload.scans());
-        if self.reopen || !scans || self.variants()?.iter().any(|it| store::keeps_order(&it.args, &it.target)) {
+        if self.reopen || !scans || self.variants()?.iter().any(|it| settings::keeps_order(&it.args, &it.target)) {
             return Ok(());
         }
         let names: Vec<_> = self.workloads.iter().map(|workload| workload.name()).collect();
@@ -135,7 +135,7 @@ impl Args {
     pub(crate) fn unordered(&self, among: impl Fn(&str) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         for variant in self.variants().unwrap_or_default() {
-            if !among(&variant.label()) || store::keeps_order(&variant.args, &variant.target) {
+            if !among(&variant.label()) || settings::keeps_order(&variant.args, &variant.target) {
                 continue;
             }
             let turns = Turn::all(&self.workloads).into_iter().filter(|turn| turn.workload.scans());

@@ -7,10 +7,10 @@ use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
 use crate::peers;
-use crate::run::store;
+use crate::store_name;
 
 /// Maximum number of values of a sweep.
-const VALUES_MOST: usize = 64;
+const VALUES_MAX: usize = 64;
 
 /// The bench's own numbers that apply to every store.
 const NUMBERS: [&str; 11] = [
@@ -41,8 +41,8 @@ impl FromStr for Sweep {
         let (name, values) = text.split_once('=').ok_or("it has the form name=v1,v2,...")?;
         let values: Vec<String> = values.split(',').map(str::to_string).collect();
         let distinct = values.iter().enumerate().all(|(at, value)| !values[..at].contains(value));
-        if name.is_empty() || values.iter().any(String::is_empty) || values.len() > VALUES_MOST || !distinct {
-            return Err(format!("it has the form name=v1,v2,... with 1 to {VALUES_MOST} values, each once"));
+        if name.is_empty() || values.iter().any(String::is_empty) || values.len() > VALUES_MAX || !distinct {
+            return Err(format!("it has the form name=v1,v2,... with 1 to {VALUES_MAX} values, each once"));
         }
         Ok(Self { name: name.into(), values })
     }
@@ -66,7 +66,7 @@ impl Sweep {
         match self.name.as_str() {
             "reserve" => !peers::is_peer(store),
             name if NUMBERS.contains(&name) => true,
-            name => store::takes(store, name),
+            name => store_name::takes(store, name),
         }
     }
 }
@@ -144,7 +144,7 @@ impl Args {
             "load-bytes" => args.load_bytes = Some(lodestore::stats::parse_size(value).map_err(refuse)?),
             "persist-ns" => args.persist_ns = number()?,
             _ => {
-                if !store::takes(&self.engine, name) {
+                if !store_name::takes(&self.engine, name) {
                     return Err(refuse(format!("{} has no such option to set, nor has the bench", self.engine)));
                 }
                 args.set.push(format!("{name}={value}"));

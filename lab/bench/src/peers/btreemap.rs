@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 
 use lodestore_contract::Result;
 
-use crate::run::target::{Account, Facts, Target};
+use crate::target::{Account, Facts, Target};
 
 /// The map. Readers share the lock; a writer holds it exclusively.
 #[derive(Default)]

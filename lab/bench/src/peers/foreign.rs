@@ -8,8 +8,8 @@ use lodestore_contract::{Error, Result};
 use lodestore_peers::{Asked, Kind, Peer as Store, Survives, kinds};
 
 use super::{Asked as Wanted, Gives, Peer};
-use crate::run::procfs::{bytes_given_to_files, bytes_of_blocks};
-use crate::run::target::{Account, Facts, Target};
+use crate::procfs::{bytes_given_to_files, bytes_of_blocks};
+use crate::target::{Account, Facts, Target};
 
 /// Returns every peer of the crate.
 pub(super) fn all() -> impl Iterator<Item = Peer> {

@@ -6,12 +6,12 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lodestore_contract::Result;
 
-use crate::run::target::{Account, Facts, Target};
+use crate::target::{Account, Facts, Target};
 use crate::workload::keys::mix;
 
 /// Number of shards, as a power of two: many more than concurrent threads, so that two threads
 /// seldom meet in one shard.
-const SHARDS_LOG2: u32 = 8;
+const SHARD_BITS: u32 = 8;
 
 type Map = HashMap<Vec<u8>, Vec<u8>>;
 
@@ -25,7 +25,7 @@ pub(crate) struct Sharded(Vec<Shard>);
 
 impl Default for Sharded {
     fn default() -> Self {
-        Self((0..1 << SHARDS_LOG2).map(|_| Shard::default()).collect())
+        Self((0..1 << SHARD_BITS).map(|_| Shard::default()).collect())
     }
 }
 
@@ -34,7 +34,7 @@ impl Sharded {
     #[inline]
     fn shard(&self, key: &[u8]) -> &RwLock<Map> {
         let first = key.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        &self.0[(mix(first) >> (u64::BITS - SHARDS_LOG2)) as usize].0
+        &self.0[(mix(first) >> (u64::BITS - SHARD_BITS)) as usize].0
     }
 
     #[inline]

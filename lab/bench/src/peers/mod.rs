@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 
 use lodestore_contract::{Durability, Error, Result};
 
-use crate::run::store;
-use crate::run::target::Target;
+use crate::store_name;
+use crate::target::Target;
 
 /// Requests to a peer in addition to its setting.
 #[derive(Debug, Clone, Copy, Default)]
@@ -196,7 +196,7 @@ pub(crate) fn ready(name: &str) -> Result<()> {
 /// Returns why a store of a preset's list cannot run on this machine, or does not support
 /// `durability`. Returns `None` if it can and does.
 pub(crate) fn missing(name: &str, durability: Option<Durability>) -> Option<String> {
-    if store::is_engine(name) || name == "none" {
+    if store_name::is_engine(name) || name == "none" {
         return None;
     }
     if !is_peer(name) {

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 
-use hdrhistogram::Histogram;
 use lodestore_contract::{Error, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -13,29 +12,16 @@ use crate::args::Args;
 use crate::plot::{COLOURS, Drawn, legend, marked, title};
 use crate::report::row::{Row, rows};
 use crate::report::{ns_text, swept_store};
+use crate::run::latency_curve::PART_POINT_COUNT;
 use crate::run::session::Findings;
 use crate::workload::Turn;
 
-/// Points of a line between 0 % and 90 %, between 90 % and 99 %, and so on.
-const SPOTS: u32 = 10;
-/// Maximum number of such parts. Calls beyond 99.9999 % are left out.
-const PARTS_MOST: u32 = 6;
 /// Size of a panel.
 const PANEL: (u32, u32) = (480, 400);
 /// Maximum panels in a row.
-const ACROSS_MOST: usize = 3;
+const ROW_PANELS_MAX: usize = 3;
 /// Height of the title above the panels.
-const TITLE_HEIGHT: u32 = 28;
-
-/// Returns the latency in ns that a share of 1, 0.1, 0.01... of the timed calls exceeds, with
-/// [`SPOTS`] points for each tenth, as long as calls remain beyond it.
-pub(crate) fn curve(latency: &Histogram<u64>) -> Vec<u64> {
-    let calls = latency.len() as f64;
-    let beyond = (0..=SPOTS * PARTS_MOST).map(|spot| 0.1_f64.powf(f64::from(spot) / f64::from(SPOTS)));
-    // Slightly less than one call, because a power of a tenth is never exact.
-    let told = beyond.take_while(|share| share * calls > 0.999);
-    told.map(|share| latency.value_at_quantile(1.0 - share)).collect()
-}
+const TITLE_HEIGHT_PIXELS: u32 = 28;
 
 /// Draws the medians of a run to `file`.
 ///
@@ -57,7 +43,7 @@ struct Panel {
 
 /// Returns a panel for each workload with timed calls, in the order in which they ran.
 fn panels(args: &Args, rows: &[Row]) -> Vec<Panel> {
-    let spot = |(place, ns): (usize, &u64)| (place as f64 / f64::from(SPOTS), (*ns as f64).max(1.0).log10());
+    let spot = |(place, ns): (usize, &u64)| (place as f64 / f64::from(PART_POINT_COUNT), (*ns as f64).max(1.0).log10());
     let name = |row: &Row| match marked(rows, &row.store) {
         store if store == row.store => swept_store(row),
         _ => format!("{}: {}", swept_store(row), row.durability),
@@ -93,11 +79,11 @@ fn share_text(tenths: f64) -> String {
 
 fn picture(args: &Args, rows: &[Row]) -> std::result::Result<String, Box<dyn std::error::Error>> {
     let panels = panels(args, rows);
-    let across = panels.len().clamp(1, ACROSS_MOST);
+    let across = panels.len().clamp(1, ROW_PANELS_MAX);
     let down = panels.len().div_ceil(across).max(1);
     let mut svg = String::new();
     {
-        let size = (PANEL.0 * across.max(2) as u32, TITLE_HEIGHT + PANEL.1 * down as u32);
+        let size = (PANEL.0 * across.max(2) as u32, TITLE_HEIGHT_PIXELS + PANEL.1 * down as u32);
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE)?;
         let asked = args.rate.map(|rate| format!(", open loop of {rate} a second")).unwrap_or_default();
@@ -148,23 +134,6 @@ mod tests {
     use super::*;
     use crate::args::parsed;
     use crate::report::row::Swept;
-
-    fn histogram(lengths: impl IntoIterator<Item = u64>) -> Histogram<u64> {
-        let mut latency = Histogram::new_with_bounds(1, 1 << 40, 3).expect("bounds");
-        lengths.into_iter().for_each(|ns| latency.record(ns).expect("within the bounds"));
-        latency
-    }
-
-    #[test]
-    fn a_curve_goes_from_the_shortest_call_to_as_far_as_there_are_calls() {
-        let told = curve(&histogram(1..=1000));
-        assert_eq!(told.len(), 31, "to 99.9 %, beyond which there is one call");
-        assert_eq!([told[0], told[10], told[20], told[30]], [1, 900, 990, 999]);
-        assert!(told.windows(2).all(|two| two[0] <= two[1]));
-        assert!(curve(&histogram([])).is_empty());
-        assert_eq!(curve(&histogram([7])), [7]);
-        assert_eq!(curve(&histogram(vec![5; 2_000_000])).len(), 61, "no further than 99.9999 %");
-    }
 
     #[test]
     fn marks_are_called_by_the_share_left_of_them() {

@@ -3,6 +3,7 @@
 pub(crate) mod latency;
 pub(crate) mod memory;
 pub(crate) mod sweep;
+pub(crate) mod timeline;
 
 use std::path::Path;
 
@@ -39,7 +40,7 @@ pub(crate) const COLOURS: [RGBColor; 18] = [
 ];
 /// Free space for the legend to the right of the bars, in widths of all groups. Without it the
 /// legend covered the last group.
-const LEGEND_ROOM: f64 = 0.26;
+const LEGEND_WIDTH_RATIO: f64 = 0.26;
 pub(crate) const SIZE: (u32, u32) = (900, 420);
 
 /// A chart over numbers, as SVG.
@@ -155,7 +156,10 @@ impl Bars<'_> {
                 .margin(12)
                 .x_label_area_size(28)
                 .y_label_area_size(52)
-                .build_cartesian_2d(0.0..self.groups.len() as f64 * (1.0 + LEGEND_ROOM), 0.0..self.greatest() * 1.12)?;
+                .build_cartesian_2d(
+                    0.0..self.groups.len() as f64 * (1.0 + LEGEND_WIDTH_RATIO),
+                    0.0..self.greatest() * 1.12,
+                )?;
             chart
                 .configure_mesh()
                 .disable_x_mesh()

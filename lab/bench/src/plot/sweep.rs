@@ -20,9 +20,9 @@ use crate::run::session::Findings;
 
 /// Width of a panel if there are several in a row. Its height is that of the whole picture with one
 /// panel.
-const PANEL_WIDTH: u32 = 480;
+const PANEL_WIDTH_PIXELS: u32 = 480;
 /// Height of the title above the panels.
-const TITLE_HEIGHT: u32 = 28;
+const TITLE_HEIGHT_PIXELS: u32 = 28;
 
 /// Draws the medians of a sweep to `file`. Whiskers show the minimum and the maximum round.
 ///
@@ -125,10 +125,10 @@ fn panels(args: &Args, sweep: &Sweep, rows: &[Row]) -> Vec<Vec<Panel>> {
 fn picture(args: &Args, sweep: &Sweep, rows: &[Row]) -> std::result::Result<String, Box<dyn std::error::Error>> {
     let panels = panels(args, sweep, rows);
     let across = panels.first().map_or(1, Vec::len);
-    let width = if across == 1 { SIZE.0 } else { PANEL_WIDTH * across as u32 };
+    let width = if across == 1 { SIZE.0 } else { PANEL_WIDTH_PIXELS * across as u32 };
     let mut svg = String::new();
     {
-        let size = (width, TITLE_HEIGHT + SIZE.1 * panels.len() as u32);
+        let size = (width, TITLE_HEIGHT_PIXELS + SIZE.1 * panels.len() as u32);
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE)?;
         let below = area.titled(&title(args, sweep, rows), ("sans-serif", 15))?;

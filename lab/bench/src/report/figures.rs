@@ -4,18 +4,10 @@
 use std::io::{self, Write};
 
 use crate::args::Args;
+use crate::args::preset::{Figure, Told};
 use crate::report::row::Row;
 use crate::report::{draw, named};
 use crate::workload::Turn;
-
-/// The quantity of a row that a figure shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    Rate,
-    Latency,
-    Dram,
-    Medium,
-}
 
 impl Told {
     fn text(self) -> &'static str {
@@ -36,12 +28,6 @@ impl Told {
             Self::Medium => format!("{:.1}", row.medium_bytes_per_key),
         }
     }
-}
-
-/// A figure: its name in the paper, and its quantities.
-pub(crate) struct Figure {
-    pub(crate) name: &'static str,
-    pub(crate) told: &'static [Told],
 }
 
 /// Prints a figure. For a sweep: a table for each workload with a line for each value. Otherwise: a

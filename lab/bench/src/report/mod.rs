@@ -1,20 +1,20 @@
 //! The output: JSON lines, or tables for a terminal.
 
 pub(crate) mod figures;
+pub(crate) mod open_loop;
 pub(crate) mod row;
 pub(crate) mod tables;
-pub(crate) mod timeline;
 
 use std::io::{self, Write};
 
 use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::args::Args;
+use crate::args::preset::Preset;
 use crate::peers;
-use crate::preset::Preset;
+use crate::procfs::machine;
 use crate::report::row::{Row, distinct, rows, strength, variants};
-use crate::run::pauses::{BEFORE_MOST, Machine, Pauses};
-use crate::run::procfs::machine;
+use crate::run::pauses::{BEFORE_TIME_MAX, Machine, Pauses};
 use crate::run::session::Findings;
 
 /// Prints one JSON object per line.
@@ -172,7 +172,7 @@ fn pauses(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
 
 /// Returns the explanation of the columns of [`PAUSE_HEADS`].
 pub(crate) fn pauses_note() -> String {
-    let before = BEFORE_MOST.as_secs();
+    let before = BEFORE_TIME_MAX.as_secs();
     format!(
         "every call timed; machine beside: how late a thread woke that slept 1 ms at a time; before: a thread that read the clock on the idle machine for {before} s at most"
     )

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Args;
 use crate::args::sweep::Variant;
+use crate::procfs::machine;
+use crate::report::open_loop::OpenLoop;
 use crate::run::pauses::{Machine, Pauses};
 use crate::run::phase::Phase;
-use crate::run::procfs::machine;
-use crate::run::reopen::{EARLY_GETS, REOPENING, Reopened};
+use crate::run::reopen::{EARLY_GET_COUNT, REOPENING, Reopened};
 use crate::run::session::Findings;
-use crate::run::store;
-use crate::workload::open_loop::{OpenLoop, Pace};
+use crate::store_name;
 use crate::workload::sizes::{Of, Size};
 use crate::workload::{Turn, Workload};
 
@@ -74,7 +74,7 @@ pub(crate) struct Row {
     pub(crate) max_ns: u64,
     /// Maximum of all rounds.
     pub(crate) longest_ns: u64,
-    /// Result of [`crate::plot::latency::curve`], up to the length that every round has.
+    /// Result of [`crate::run::latency_curve::curve`], up to the length that every round has.
     #[serde(skip)]
     pub(crate) latency_curve: Vec<u64>,
     pub(crate) latency_every: u32,
@@ -228,7 +228,7 @@ impl Row {
         let phases = findings.phases.get(&place(variant))?;
         let mut row = Self::base(variant, findings, &turn.name());
         row.take(phases, variant.args.records);
-        let pace = Pace::of(&variant.args, turn.workload);
+        let pace = variant.args.pace(turn.workload);
         if let Some(pace) = pace {
             row.rates(&phases.iter().map(|phase| OpenLoop::rate(pace, phase)).collect::<Vec<_>>());
         }
@@ -350,11 +350,11 @@ impl Row {
     fn of_reopening(variant: &Variant, findings: &Findings, kind: &str, all: &[Reopened]) -> Self {
         let args = &variant.args;
         let mut row = Self::base(variant, findings, kind);
-        if store::is_engine(&variant.target) {
+        if store_name::is_engine(&variant.target) {
             row.rates(&all.iter().map(|one| one.keys as f64 / one.recovered_s).collect::<Vec<_>>());
         }
         row.rounds = all.len();
-        row.samples = EARLY_GETS;
+        row.samples = EARLY_GET_COUNT;
         let mid = |of: &dyn Fn(&Reopened) -> f64| median(all.iter().map(of));
         let whole = |of: &dyn Fn(&Reopened) -> u64| mid(&|one| of(one) as f64) as u64;
         let found = Reopened {

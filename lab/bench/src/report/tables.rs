@@ -9,7 +9,7 @@ use crate::args::sweep::Sweep;
 use crate::peers;
 use crate::report::row::Row;
 use crate::report::{draw, named};
-use crate::run::store;
+use crate::store_name;
 use crate::workload::Workload;
 
 /// Stores of the preset, and their names in the paper or in the tables.
@@ -98,7 +98,7 @@ fn head(store: &str) -> &str {
 fn groups(args: &Args, rows: &[Row]) -> Vec<(&'static str, Vec<String>)> {
     let embedded = |name: &String| {
         let is_server = rows.iter().any(|row| row.store == *name && row.settings.contains_key(SERVER));
-        peers::is_peer(store::base(name)) && !is_server
+        peers::is_peer(store_name::base(name)) && !is_server
     };
     // The paper's own builds come first.
     let place = |name: &String| HEADS.iter().position(|(known, _)| known == name).unwrap_or(HEADS.len());
@@ -188,7 +188,7 @@ fn several(
 mod tests {
     use super::*;
     use crate::args::parsed;
-    use crate::preset::Preset;
+    use crate::args::preset::Preset;
     use crate::report::row::Swept;
 
     #[test]

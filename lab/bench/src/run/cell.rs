@@ -13,31 +13,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Check, Settle};
 use crate::peers;
-use crate::plot;
+use crate::procfs::{Processes, bytes_of_blocks};
 use crate::run::driver::{self, Drive, Room, Stream};
 use crate::run::failure::Failure;
+use crate::run::latency_curve;
 use crate::run::outcome::Outcome;
 use crate::run::pauses::{self, Machine, Pauses};
 use crate::run::phase::Phase;
-use crate::run::procfs::{Processes, bytes_of_blocks};
 use crate::run::reopen;
 use crate::run::store;
-use crate::run::target::{Account, Facts, Target};
 use crate::run::watch::{Progress, Sample, Seen, Watch};
+use crate::target::{Account, Facts, Target};
 use crate::workload::keys::{Keys, Records};
-use crate::workload::open_loop::Pace;
 use crate::workload::stream::{Mix, Op};
 use crate::workload::{Turn, Workload};
 
 /// Maximum operations of a repeatable workload: about as many as the fastest store here completes
 /// in 0.2 s.
-const GO_ON_MOST: u64 = 1 << 20;
+const REPEATABLE_OPS_MAX: u64 = 1 << 20;
 /// Number of distinct operations of the warm-up, before it repeats them.
 const WARM_OPS: u64 = 1 << 18;
 /// Makes the draws of a warm-up differ from the measured draws.
-const WARM_TURN: u32 = 1 << 15;
+const WARM_UP_SALT: u32 = 1 << 15;
 /// Operations of the warm-up between two reads of the clock.
-const WARM_EVERY: u32 = 8;
+const WARM_UP_CLOCK_OPS: u32 = 8;
 
 /// The task of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -221,7 +220,7 @@ fn measure(args: &Args, cell: &Cell, tell: Tell<'_>) -> Result<()> {
 /// duration; 0 if no run is.
 fn most_to_go_on(args: &Args) -> u64 {
     let goes_on = args.at_least > 0 && args.rate.is_none() && args.workloads.iter().any(|it| it.can_go_on());
-    if goes_on { GO_ON_MOST } else { 0 }
+    if goes_on { REPEATABLE_OPS_MAX } else { 0 }
 }
 
 /// Statistics at the start of a run, and their time.
@@ -305,7 +304,7 @@ impl Bench<'_> {
     /// Runs a workload, and then undoes its changes.
     fn phase(&mut self, turn: Turn, tell: Tell<'_>) -> Result<Phase> {
         let workload = turn.workload;
-        let pace = Pace::of(self.args, workload);
+        let pace = self.args.pace(workload);
         let ops = if workload.can_go_on() { self.warm_up(turn, pace.is_none())? } else { self.args.op_count() };
         (self.mix.before, self.mix.ops) = (turn.before, ops);
         self.mix.fill(workload, &mut self.streams);
@@ -348,16 +347,16 @@ impl Bench<'_> {
         if self.args.warm_up == 0 {
             return Ok(ops);
         }
-        (self.mix.before, self.mix.ops) = (WARM_TURN | turn.before, ops.max(WARM_OPS.min(most_to_go_on(self.args))));
+        (self.mix.before, self.mix.ops) = (WARM_UP_SALT | turn.before, ops.max(WARM_OPS.min(most_to_go_on(self.args))));
         self.mix.fill(turn.workload, &mut self.streams);
         let warm = Some(Duration::from_millis(self.args.warm_up));
         let gather = if turn.workload == Workload::Multiget { self.args.multiget } else { 1 };
-        let drive = Drive { warm, gather, latency_every: WARM_EVERY, ..self.drive("warm-up") };
+        let drive = Drive { warm, gather, latency_every: WARM_UP_CLOCK_OPS, ..self.drive("warm-up") };
         self.make_keys(&drive);
         let rate = self.serve(&drive)?;
         self.settle(turn.workload, true)?;
         let wanted = (rate * self.args.at_least as f64 / 1e3) as u64;
-        Ok(if goes_on { ops.max(wanted.min(GO_ON_MOST)) } else { ops })
+        Ok(if goes_on { ops.max(wanted.min(REPEATABLE_OPS_MAX)) } else { ops })
     }
 
     fn streams(&self) -> impl Iterator<Item = Stream<'_>> {
@@ -465,7 +464,7 @@ impl Bench<'_> {
             p999_ns: quantile(0.999),
             p9999_ns: quantile(0.9999),
             max_ns: outcome.latency.max(),
-            latency_curve: plot::latency::curve(&outcome.latency),
+            latency_curve: latency_curve::curve(&outcome.latency),
             scanned: counts.scanned,
             flushes: after.flushes.saturating_sub(before.account.flushes),
             fences: after.fences.saturating_sub(before.account.fences),

@@ -18,7 +18,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Prefix of the names of the groups.
 const PREFIX: &str = "lodestore-bench-";
 /// Attempts to remove a group that its process has not quite left.
-const TRIES: u32 = 50;
+const REMOVAL_ATTEMPTS: u32 = 50;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The remedy if no group is available.
@@ -213,7 +213,7 @@ impl Drop for Group {
 }
 
 fn remove(group: &Path) {
-    for _ in 0..TRIES {
+    for _ in 0..REMOVAL_ATTEMPTS {
         match fs::remove_dir(group) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
             // A directory that cannot be removed stays visible to the owner of the groups. Nothing

@@ -21,9 +21,9 @@ use hdrhistogram::Histogram;
 use lodestore_contract::{Error, Result};
 
 use crate::run::outcome::{Counts, Outcome, histogram};
-use crate::run::target::Target;
 use crate::run::watch::Progress;
-use crate::workload::keys::{KEY_MOST, Keys, Records};
+use crate::target::Target;
+use crate::workload::keys::{KEY_BYTES_MAX, Keys, Records};
 use crate::workload::open_loop::Pace;
 use crate::workload::stream::{Kind, Op};
 use server::Server;
@@ -108,7 +108,7 @@ impl Room {
     pub(crate) fn new(threads: usize, records: &Records) -> Self {
         let most = records.value_most();
         let own = || {
-            let (mut found, mut last) = (vec![1; most], vec![1; KEY_MOST]);
+            let (mut found, mut last) = (vec![1; most], vec![1; KEY_BYTES_MAX]);
             found.clear();
             last.clear();
             Own { latency: histogram(), fresh: vec![1; most], found, last }
@@ -250,7 +250,7 @@ mod tests {
     use crate::args::parsed;
     use crate::peers;
     use crate::run::cell;
-    use crate::run::outcome::LATENCY_MOST;
+    use crate::run::outcome::LATENCY_NANOS_MAX;
     use crate::workload::Workload;
 
     #[test]
@@ -261,13 +261,18 @@ mod tests {
         let ops = mix.streams(Workload::Load);
         let keys = Keys::of(&drive.records, ops[0].iter().map(|op| op.record));
         let mut room = Room::new(1, &drive.records);
-        room.threads[0].latency.record(LATENCY_MOST / 2).expect("in bounds");
+        room.threads[0].latency.record(LATENCY_NANOS_MAX / 2).expect("in bounds");
         let mut spare = [room.take(), room.take()];
-        spare.iter_mut().for_each(|spare| spare.record(LATENCY_MOST / 2).expect("in bounds"));
+        spare.iter_mut().for_each(|spare| spare.record(LATENCY_NANOS_MAX / 2).expect("in bounds"));
         spare.into_iter().for_each(|spare| room.give_back(spare));
         let ran = run_watched(&*target, &[Stream::new(&ops[0], &keys)], &drive, &Progress::new(1), &mut room);
         let latency = ran.expect("it runs").latency;
-        assert!(latency.len() == 300 && latency.max() < LATENCY_MOST / 4, "{} of {}", latency.max(), latency.len());
+        assert!(
+            latency.len() == 300 && latency.max() < LATENCY_NANOS_MAX / 4,
+            "{} of {}",
+            latency.max(),
+            latency.len()
+        );
     }
 
     #[test]
@@ -300,10 +305,10 @@ mod tests {
     struct Liar(Box<dyn Target>);
 
     impl Target for Liar {
-        fn facts(&self) -> crate::run::target::Facts {
+        fn facts(&self) -> crate::target::Facts {
             self.0.facts()
         }
-        fn account(&self) -> crate::run::target::Account {
+        fn account(&self) -> crate::target::Account {
             self.0.account()
         }
         fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -339,10 +344,10 @@ mod tests {
     struct Growing(Box<dyn Target>, Vec<(Vec<u8>, Vec<u8>)>);
 
     impl Target for Growing {
-        fn facts(&self) -> crate::run::target::Facts {
+        fn facts(&self) -> crate::target::Facts {
             self.0.facts()
         }
-        fn account(&self) -> crate::run::target::Account {
+        fn account(&self) -> crate::target::Account {
             self.0.account()
         }
         fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

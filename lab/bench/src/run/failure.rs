@@ -83,7 +83,7 @@ fn at(doing: &str, path: &Path) -> String {
 }
 
 /// A store that failed with fewer free bytes than this is assumed to have filled its medium.
-pub(crate) const FULL_BELOW: u64 = 1 << 20;
+pub(crate) const FREE_BYTES_MIN: u64 = 1 << 20;
 
 /// Returns the same error, with a note if the medium under `dir` is full. Peers report a full
 /// medium in many ways, or die of it.
@@ -98,7 +98,7 @@ pub(crate) fn with_medium(error: Error, dir: &Path) -> Error {
 }
 
 fn with_free(doing: &'static str, path: PathBuf, source: io::Error, (dir, free): (&Path, u64)) -> Error {
-    if free >= FULL_BELOW {
+    if free >= FREE_BYTES_MIN {
         return Error::io(doing, path, source);
     }
     let words = format!("{source}; the medium under {} is full, {free} bytes of it are free", dir.display());

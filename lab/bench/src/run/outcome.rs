@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 /// Maximum recorded latency, in ns: 100 s.
-pub(crate) const LATENCY_MOST: u64 = 100_000_000_000;
+pub(crate) const LATENCY_NANOS_MAX: u64 = 100_000_000_000;
 
 /// Timed calls of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Outcome {
 
 /// Returns an empty histogram for all recorded latencies, with touched memory.
 pub(crate) fn histogram() -> Histogram<u64> {
-    let mut empty = Histogram::new_with_bounds(1, LATENCY_MOST, 3).expect("constant bounds are valid");
+    let mut empty = Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, 3).expect("constant bounds are valid");
     // Writes a zero to each count.
     empty.clear();
     empty

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::run::procfs::{stolen_seconds, thread_cpu_seconds};
+use crate::procfs::{stolen_seconds, thread_cpu_seconds};
 
 /// Pauses longer than these are counted, in ns.
 pub(crate) const LONGER_THAN: [u64; 3] = [1_000_000, 10_000_000, 50_000_000];
 /// Sleep time of the concurrent thread.
-const NAP: Duration = Duration::from_millis(1);
+const SLEEP_TIME: Duration = Duration::from_millis(1);
 /// Maximum time of reading the clock before the run.
-pub(crate) const BEFORE_MOST: Duration = Duration::from_secs(5);
+pub(crate) const BEFORE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Pauses by their length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,15 +108,15 @@ fn nap(stop: &AtomicBool) -> Pauses {
     let mut pauses = Pauses::default();
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        std::thread::sleep(NAP);
-        pauses.note(begun.elapsed().saturating_sub(NAP));
+        std::thread::sleep(SLEEP_TIME);
+        pauses.note(begun.elapsed().saturating_sub(SLEEP_TIME));
     }
     pauses
 }
 
 /// Runs `work`, of about this length, and watches the machine before and during it.
 pub(crate) fn beside<T>(length: Duration, work: impl FnOnce() -> T) -> (T, Machine) {
-    let before_for = (length / 4).min(BEFORE_MOST);
+    let before_for = (length / 4).min(BEFORE_TIME_MAX);
     let cpu = thread_cpu_seconds();
     let before = spin(before_for);
     let before_cpu_s = thread_cpu_seconds() - cpu;

@@ -13,16 +13,16 @@ use memmap2::{Advice, MmapMut};
 use crate::run::control_group;
 
 /// A store with fewer live bytes says nothing about speed, so nothing is touched for it.
-const LIVE_LEAST: u64 = 256 << 10;
+const LIVE_BYTES_MIN: u64 = 256 << 10;
 /// Minimum bytes touched: the initial memory of Lodestore's engines, a region and the next.
-const LEAST: u64 = 512 << 20;
+const TOUCHED_BYTES_MIN: u64 = 512 << 20;
 /// Maximum bytes touched, before the largest stores.
-const MOST: u64 = 8 << 30;
+const TOUCHED_BYTES_MAX: u64 = 8 << 30;
 /// Approximate ratio of a store's memory and medium together to its live bytes.
-const TIMES: u64 = 3;
+const LIVE_BYTES_FACTOR: u64 = 3;
 
 /// Bytes of the smallest page.
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 /// Touches as much memory as a store with `live` bytes may use, and frees it.
 pub(crate) fn touch(live: u64) {
@@ -34,17 +34,17 @@ pub(crate) fn touch(live: u64) {
         // recently used memory and would leave the rest untouched. Without huge pages this needs
         // four times as long, and is as good as it can be.
         let _ = touched.advise(Advice::HugePage);
-        touched.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+        touched.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
         drop(black_box(touched));
     }
 }
 
 /// Returns that number of bytes: at most a quarter of the available bytes.
 fn wanted(live: u64, available: u64) -> usize {
-    if live < LIVE_LEAST {
+    if live < LIVE_BYTES_MIN {
         return 0;
     }
-    let bytes = live.saturating_mul(TIMES).clamp(LEAST, MOST).min(available / 4);
+    let bytes = live.saturating_mul(LIVE_BYTES_FACTOR).clamp(TOUCHED_BYTES_MIN, TOUCHED_BYTES_MAX).min(available / 4);
     usize::try_from(bytes).unwrap_or(0)
 }
 

@@ -17,9 +17,9 @@ use crate::run::scratch::Scratch;
 pub(crate) const CELL: &str = "LODESTORE_BENCH_CELL";
 /// Number of lines of a process's standard error that are printed: its last. A peer may write a
 /// line for each call.
-const LINES_MOST: usize = 20;
+const PRINTED_LINES: usize = 20;
 /// Maximum time for a killed server to end.
-const ENDING: Duration = Duration::from_secs(20);
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The standard error of a process.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Said {
         let mut said = Self::default();
         // Unreadable output is not reported; the process is judged by its exit status.
         for line in BufReader::new(from).split(b'\n').map_while(io::Result::ok) {
-            if said.last.len() == LINES_MOST {
+            if said.last.len() == PRINTED_LINES {
                 said.last.pop_front();
                 said.left_out += 1;
             }
@@ -109,7 +109,7 @@ pub(crate) fn kill_server(id: u32) -> Result<()> {
 pub(crate) fn wait_ended(id: u32) -> Result<()> {
     let begun = Instant::now();
     while Path::new(&format!("/proc/{id}")).exists() {
-        if begun.elapsed() > ENDING {
+        if begun.elapsed() > KILL_TIMEOUT {
             return Err(broken("killing a server", format!("process {id} does not end")));
         }
         thread::sleep(Duration::from_millis(1));
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(Said::read(&b"a\n\xff\nb"[..]).lines("x"), ["a", "\u{fffd}", "b"]);
         let many: String = (0..100_000).map(|line| format!("BDB0137 {line}\n")).collect();
         let lines = Said::read(many.as_bytes()).lines("bdb-hash");
-        assert_eq!(lines.len(), LINES_MOST + 1);
+        assert_eq!(lines.len(), PRINTED_LINES + 1);
         assert_eq!(lines[0], "bdb-hash said 99980 lines more before these:");
         assert_eq!((lines[1].as_str(), lines[20].as_str()), ("BDB0137 99980", "BDB0137 99999"));
     }

@@ -16,21 +16,21 @@ use lodestore_contract::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Args;
+use crate::procfs::{Processes, rss_anon};
 use crate::run::cell::{self, Cell, Message, Task, Tell, broken};
 use crate::run::driver::{self, Drive};
 use crate::run::outcome::histogram;
-use crate::run::procfs::{Processes, rss_anon};
 use crate::run::store;
-use crate::run::target::Target;
+use crate::target::Target;
 use crate::workload::Workload;
 use crate::workload::dist::Rng;
 use crate::workload::keys::Records;
 use crate::workload::stream::Mix;
 
 /// Number of gets that are timed individually right after the open.
-pub(crate) const EARLY_GETS: u64 = 10_000;
+pub(crate) const EARLY_GET_COUNT: u64 = 10_000;
 /// The rng stream of these gets.
-const EARLY_STREAM: u64 = u64::MAX;
+const EARLY_STREAM_ID: u64 = u64::MAX;
 
 /// Prefix of the names of the kinds of reopening.
 pub(crate) const REOPENING: &str = "reopen-";
@@ -149,10 +149,10 @@ fn wait_behind(target: &dyn Target, since: &(dyn Fn() -> f64 + Sync)) -> Result<
 
 /// Gets records one by one, each timed, and records the first time.
 fn early_gets(args: &Args, target: &dyn Target, records: &Records, found: &mut Reopened) -> Result<Histogram<u64>> {
-    let mut rng = Rng::new(args.seed, EARLY_STREAM);
+    let mut rng = Rng::new(args.seed, EARLY_STREAM_ID);
     let mut early = histogram();
     let (mut key, mut value) = (Vec::new(), Vec::with_capacity(records.value_most()));
-    for at in 0..EARLY_GETS {
+    for at in 0..EARLY_GET_COUNT {
         let record = rng.below(args.records) as u32;
         records.key(record, &mut key);
         let one = Instant::now();
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::args::parsed;
     use crate::peers::{self, Asked};
-    use crate::run::target::{Account, Facts};
+    use crate::target::{Account, Facts};
 
     /// A store that answers no get before a thread waits for its recovery.
     struct Recovers {
@@ -269,7 +269,7 @@ mod tests {
         driver::run(&*store, &cell::mix(&args).streams(Workload::Load), &cell::drive(&args)).expect("loaded");
         let store = Recovers { store, waited: (Mutex::new(false), Condvar::new()) };
         let (found, early) = serve_at_once(&args, &store, Duration::from_secs(3)).expect("every get is answered");
-        assert_eq!(early.len(), EARLY_GETS);
+        assert_eq!(early.len(), EARLY_GET_COUNT);
         assert!(found.open_s <= found.recovered_s && found.recovered_s <= found.first_scan_s, "{found:?}");
     }
 }

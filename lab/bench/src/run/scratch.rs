@@ -27,9 +27,9 @@ static ALL: Mutex<Vec<Arc<Mutex<Held>>>> = Mutex::new(Vec::new());
 /// Prefix of the names of the directories.
 const PREFIX: &str = "lodestore-bench-";
 /// Maximum time for a bench to end after a request, before it is killed.
-const ENDING: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time of attempts to remove a directory in which an ending process may still write.
-const REMOVING: Duration = Duration::from_secs(5);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -53,7 +53,7 @@ impl Held {
         if self.bench {
             drop(child.stdin.take());
             let asked = Instant::now();
-            while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < ENDING {
+            while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < END_TIMEOUT {
                 thread::sleep(PAUSE);
             }
         }
@@ -82,7 +82,7 @@ impl Held {
 /// with its socket. A following run would otherwise measure next to it.
 fn wait_for_servers(path: &Path) {
     let began = Instant::now();
-    while began.elapsed() < REMOVING && is_named(path) {
+    while began.elapsed() < REMOVAL_TIMEOUT && is_named(path) {
         thread::sleep(PAUSE);
     }
 }
@@ -104,7 +104,7 @@ fn is_named(path: &Path) -> bool {
 fn remove(path: &Path) {
     let began = Instant::now();
     // A directory that cannot be removed stays visible to its owner. Nothing more can be done here.
-    while fs::remove_dir_all(path).is_err() && path.exists() && began.elapsed() < REMOVING {
+    while fs::remove_dir_all(path).is_err() && path.exists() && began.elapsed() < REMOVAL_TIMEOUT {
         thread::sleep(PAUSE);
     }
 }

@@ -13,12 +13,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
+use crate::args::preset::Given;
 use crate::args::sweep::Variant;
 use crate::peers;
-use crate::plot;
-use crate::preset::Given;
-use crate::report;
-use crate::report::timeline::{self, Part};
 use crate::run::cell::{self, Cell, Message, Task, broken};
 use crate::run::control_group::{self, Group};
 use crate::run::failure::{Failure, with_medium};
@@ -28,15 +25,16 @@ use crate::run::process::{self, CELL};
 use crate::run::reopen::{KINDS, Reopened};
 use crate::run::scratch::{self, Scratch};
 use crate::run::stall;
-use crate::run::store;
-use crate::run::target::Facts;
+use crate::run::watch::Part;
+use crate::store_name;
+use crate::target::Facts;
 use crate::workload::Workload;
 use crate::workload::dist::Rng;
 
 /// Time of the writes before a process is killed.
-const WRITING: Duration = Duration::from_millis(500);
+const WRITE_TIME: Duration = Duration::from_millis(500);
 /// The rng streams of the rounds' orders are the numbers just below it.
-const ORDER_STREAM: u64 = u64::MAX - 1;
+const ORDER_STREAM_ID: u64 = u64::MAX - 1;
 
 /// All results of a run: by store, in the order of the arguments.
 #[derive(Debug, Default)]
@@ -65,13 +63,13 @@ impl Findings {
     }
 }
 
-/// Runs the bench, and prints the results. A run that fails prints its earlier results.
+/// Runs the bench, and passes the results to `tell`. A run that fails passes its earlier results.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] for arguments that cannot be run; errors of a store; a wrong or missing
 /// answer as [`Error::Corrupt`]. If the run continues after failures and every store failed, the
 /// first error.
-pub fn run(given: Given) -> Result<()> {
+pub(crate) fn run(given: Given, tell: fn(&Args, &Findings) -> Result<()>) -> Result<()> {
     let args = given.0.fitted().resolved()?;
     args.check()?;
     if let Ok(text) = std::env::var(CELL) {
@@ -108,31 +106,6 @@ pub fn run(given: Given) -> Result<()> {
         Some(error) if args.variants()?.iter().all(failed) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Prints and draws the results.
-fn tell(args: &Args, findings: &Findings) -> Result<()> {
-    let out = std::io::stdout().lock();
-    let printed = if args.json { report::json(args, findings, out) } else { report::table(args, findings, out) };
-    printed.map_err(|source| Error::io("printing the results", "", source))?;
-    if args.json {
-        // A table includes this itself.
-        let failed = |label: &str| findings.failed.contains_key(label);
-        args.unordered(|label| !failed(label)).iter().for_each(|line| eprintln!("{line}"));
-    }
-    if let Some(file) = &args.plot {
-        match &args.sweep {
-            Some(sweep) => plot::sweep::draw(args, sweep, findings, file)?,
-            None => plot::draw(args, findings, file)?,
-        }
-    }
-    if let Some(file) = &args.plot_latency {
-        plot::latency::draw(args, findings, file)?;
-    }
-    if let Some(file) = &args.plot_memory {
-        plot::memory::draw(args, findings, file)?;
-    }
-    args.timeline.iter().try_for_each(|file| timeline::write(args, findings, file))
 }
 
 /// Creates a progress bar over the workloads of all cells, on a terminal only.
@@ -198,7 +171,7 @@ impl Session<'_> {
     /// Returns a path that no store of the run had.
     fn fresh_path(&mut self, target: &str) -> PathBuf {
         self.cells += 1;
-        self.scratch.path().join(format!("{}-{}", store::base(target), self.cells))
+        self.scratch.path().join(format!("{}-{}", store_name::base(target), self.cells))
     }
 
     /// Reports why a store failed. If the run continues, the store is left out from then on: its
@@ -256,7 +229,7 @@ impl Session<'_> {
     fn run_cell(&mut self, cell: &Cell, label: &str, round: usize) -> Result<Vec<Message>> {
         let ran =
             if self.args.in_process { self.run_here(cell, label, round) } else { self.run_group(cell, label, round) };
-        match self.args.dir.as_deref().filter(|_| !peers::is_volatile(store::base(&cell.target))) {
+        match self.args.dir.as_deref().filter(|_| !peers::is_volatile(store_name::base(&cell.target))) {
             Some(dir) => ran.map_err(|error| with_medium(error, dir)),
             None => ran,
         }
@@ -313,7 +286,7 @@ impl Session<'_> {
             let message = serde_json::from_str(&line)
                 .map_err(|error| broken("reading a process's message", error.to_string()))?;
             if let Message::Writing(server) = message {
-                thread::sleep(WRITING);
+                thread::sleep(WRITE_TIME);
                 let killed = server.map_or(Ok(()), process::kill_server);
                 self.scratch.end_child();
                 killed?;
@@ -366,7 +339,7 @@ fn in_order<T>(mut stores: Vec<T>, seed: u64, round: usize) -> Vec<T> {
     if round.is_multiple_of(2) {
         stores.reverse();
     } else if round > 1 {
-        let mut rng = Rng::new(seed, ORDER_STREAM - round as u64);
+        let mut rng = Rng::new(seed, ORDER_STREAM_ID - round as u64);
         for last in (1..stores.len()).rev() {
             stores.swap(last, rng.below(last as u64 + 1) as usize);
         }

@@ -6,17 +6,17 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::run::failure::FULL_BELOW;
+use crate::run::failure::FREE_BYTES_MIN;
 
 /// Maximum time without activity on a full medium.
-const MOST: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of the checks.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A process that uses less than this fraction (1/20) of a processor's time is inactive. A waiting
 /// store polls for free space now and then.
-const PART: u32 = 20;
+const ACTIVE_TIME_DIVISOR: u32 = 20;
 /// Clock ticks per second of `/proc/PID/stat`, on every Linux that Rust supports.
-const TICKS: u32 = 100;
+const SECOND_TICK_COUNT: u32 = 100;
 
 /// Start of inactivity on a full medium, and the CPU time of the process at that moment.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ struct Since {
 fn stands(since: &mut Option<Since>, full: bool, at: Duration, cpu: Duration) -> bool {
     let now = Since { at, cpu };
     match since {
-        Some(was) if full && (cpu - was.cpu) <= (at - was.at) / PART => at - was.at >= MOST,
+        Some(was) if full && (cpu - was.cpu) <= (at - was.at) / ACTIVE_TIME_DIVISOR => at - was.at >= STALL_TIMEOUT,
         _ => {
             *since = full.then_some(now);
             false
@@ -42,11 +42,11 @@ fn stands(since: &mut Option<Since>, full: bool, at: Duration, cpu: Duration) ->
 /// `true` when the process is stalled.
 pub(crate) fn watch(id: u32, dir: &Path, ended: &Receiver<()>) -> bool {
     let (began, mut since) = (Instant::now(), None);
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK) {
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(CHECK_INTERVAL) {
         let Some(cpu) = processor_time(&fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default()) else {
             continue;
         };
-        let full = rustix::fs::statvfs(dir).is_ok_and(|medium| medium.f_bavail * medium.f_frsize < FULL_BELOW);
+        let full = rustix::fs::statvfs(dir).is_ok_and(|medium| medium.f_bavail * medium.f_frsize < FREE_BYTES_MIN);
         if stands(&mut since, full, began.elapsed(), cpu) {
             return true;
         }
@@ -61,7 +61,7 @@ fn processor_time(stat: &str) -> Option<Duration> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u32>().ok();
-    Some(Duration::from_secs((ticks()? + ticks()?).into()) / TICKS)
+    Some(Duration::from_secs((ticks()? + ticks()?).into()) / SECOND_TICK_COUNT)
 }
 
 #[cfg(test)]

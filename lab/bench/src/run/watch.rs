@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::procfs::Processes;
-use crate::run::target::{Gauges, Target};
+use crate::procfs::Processes;
+use crate::target::{Gauges, Target};
 
 /// Interval of reading the anonymous memory.
-const LOOK: Duration = Duration::from_millis(20);
+const READ_INTERVAL: Duration = Duration::from_millis(20);
 /// Checks per sample of a timeline: a sample every 100 ms.
-const LOOKS: u32 = 5;
+const SAMPLE_READ_COUNT: u32 = 5;
 
 /// Progress of one serving thread, on a separate cache line.
 #[derive(Default)]
@@ -61,6 +61,15 @@ pub(crate) struct Sample {
     pub(crate) gauges: Gauges,
 }
 
+/// The samples of one workload of one store in one round.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) store: String,
+    pub(crate) round: usize,
+    pub(crate) workload: String,
+    pub(crate) samples: Vec<Sample>,
+}
+
 /// The watched objects, and reference values.
 pub(crate) struct Watch<'a> {
     pub(crate) target: &'a dyn Target,
@@ -103,7 +112,7 @@ impl Watch<'_> {
             let last = stop.load(Ordering::Relaxed);
             let rss = self.processes.rss_anon().saturating_sub(self.rss_empty);
             seen.peak_rss_bytes = seen.peak_rss_bytes.max(rss);
-            if self.timeline && (last || looks % LOOKS == 0) {
+            if self.timeline && (last || looks % SAMPLE_READ_COUNT == 0) {
                 seen.samples.push(self.sample(rss));
             }
             if last {
@@ -111,7 +120,7 @@ impl Watch<'_> {
             }
             looks += 1;
             self.progress.looks.store(looks.into(), Ordering::Release);
-            next += LOOK;
+            next += READ_INTERVAL;
             while !stop.load(Ordering::Relaxed) && Instant::now() < next {
                 std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
             }
@@ -169,7 +178,7 @@ mod tests {
     fn the_first_sample_is_from_the_beginning_and_the_last_from_the_end() {
         let seen = watch(true, |progress| {
             // The first sample, and one more.
-            wait_for_looks(progress, u64::from(LOOKS) + 1);
+            wait_for_looks(progress, u64::from(SAMPLE_READ_COUNT) + 1);
             progress.of(0).store(40, Ordering::Relaxed);
             progress.of(1).store(2, Ordering::Relaxed);
         });

@@ -5,17 +5,17 @@ use std::cmp::Ordering;
 use super::metric::Measure;
 use crate::report::row::Row;
 pub(super) use crate::report::row::{distinct, strength};
-use crate::run::store;
+use crate::store_name;
 
 /// Returns whether a store is an engine of this workspace, with any settings.
 pub(super) fn is_ours(store: &str) -> bool {
-    store::is_engine(store)
+    store_name::is_engine(store)
 }
 
 /// Returns whether an engine of this workspace keeps no order, or is a matrix of such engines.
 pub(super) fn keeps_no_order(store: &str) -> bool {
     const UNORDERED: &str = "nvht";
-    store::base(store) == UNORDERED || store.split(':').any(|set| set.split('=').nth(1) == Some(UNORDERED))
+    store_name::base(store) == UNORDERED || store.split(':').any(|set| set.split('=').nth(1) == Some(UNORDERED))
 }
 
 /// Returns the label of a row: its workload, its value in a sweep, and in an open loop the

@@ -233,8 +233,8 @@ fn scans(workload: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::open_loop::OpenLoop;
     use crate::suite::sample::{at, failed, row};
-    use crate::workload::open_loop::OpenLoop;
 
     fn contest<'a>(rows: &'a [Row], levels: &[Level<'a>], measure: Measure) -> Contest<'a> {
         Contest::of(rows, levels, &[measure])

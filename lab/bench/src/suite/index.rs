@@ -6,7 +6,7 @@ use super::contest::{Contest, Tally};
 use super::list::Experiment;
 use super::page::{CHECKED, Record, missing, table, texts};
 use crate::report::row::Row;
-use crate::run::store;
+use crate::store_name;
 
 /// An experiment of the index, with its record and rows if it ran.
 pub(super) type Entry<'a> = (&'a Experiment, Option<(&'a Record, &'a [Row])>);
@@ -63,7 +63,7 @@ fn tallies(experiment: &Experiment, rows: &[Row]) -> Vec<Tally> {
     let levels = Level::all(rows);
     let contest = Contest::of(rows, &levels, &experiment.measures);
     let of = |engine: &lodestore::engines::EngineInfo| {
-        let own = contest.engines.iter().enumerate().filter(|(_, store)| store::base(store) == engine.name);
+        let own = contest.engines.iter().enumerate().filter(|(_, store)| store_name::base(store) == engine.name);
         own.map(|(place, _)| contest.tally(place)).fold(Tally::default(), Tally::and)
     };
     lodestore::engines().iter().map(of).collect()

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::metric::Measure;
 use super::presets::of_preset;
 use super::run::without;
-use crate::preset::Preset;
+use crate::args::preset::Preset;
 
 /// The amount of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Serialize, serde::Deserialize)]

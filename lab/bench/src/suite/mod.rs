@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn every_preset_has_a_page_but_for_those_that_ours_cover() {
         let all = experiments();
-        for preset in crate::preset::Preset::value_variants() {
+        for preset in crate::args::preset::Preset::value_variants() {
             let has_page =
                 all.iter().any(|experiment| experiment.runs[0].words == format!("--preset {}", preset.name()));
             assert_eq!(has_page, !list::COVERED.contains(preset), "{}", preset.name());

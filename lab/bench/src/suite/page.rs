@@ -273,9 +273,9 @@ fn settings(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::open_loop::OpenLoop;
     use crate::run::pauses::Machine;
     use crate::suite::sample::{at, experiment, failed, record, row};
-    use crate::workload::open_loop::OpenLoop;
 
     fn made(rows: &[Row]) -> String {
         page(&experiment(), &record(), rows)
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn the_page_of_a_preset_says_how_large_it_is() {
         let of = |preset| crate::suite::presets::of_preset(preset);
-        let text = page(&of(crate::preset::Preset::HashkvThreshold), &record(), &[]);
+        let text = page(&of(crate::args::preset::Preset::HashkvThreshold), &record(), &[]);
         has(&text, &["* Size: bytes loaded 24M where the preset has 96M; rounds 3 where the preset has 1"]);
         assert!(text.contains("--dir \"$MEMORY\" --disk \"$DISK\" --out runs --only hashkv-threshold"), "{text}");
     }

@@ -6,8 +6,7 @@ use super::list::{Draw, Experiment, Medium, Run, Scale, Size, briefly, rates, si
 use super::metric::Measure;
 use super::run::read;
 use crate::args::Args;
-use crate::preset::Preset;
-use crate::report::figures::Told;
+use crate::args::preset::{Preset, Told};
 
 /// Note on the page of a preset that adds latency to persists.
 const EMULATED: &str = ". Each persist of ours waits as slower memory would have it; stores of others feel nothing of it, so a line that is lost to one of them says what \

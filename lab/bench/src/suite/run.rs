@@ -15,19 +15,19 @@ use super::list::{Draw, Experiment, Run, Scale};
 use super::page::Record;
 use super::rows;
 use crate::args::command::quoted;
+use crate::args::preset::Given;
 use crate::peers;
-use crate::preset::Given;
 use crate::report::row::Row;
 use crate::report::swept_store;
 use crate::run::scratch::{self, Scratch};
 
-/// A run that takes this many times the expected time of its whole experiment, plus [`LONGER`], is
-/// ended.
-const TIMES_MOST: u32 = 4;
+/// A run that takes this many times the expected time of its whole experiment, plus [`ADDED_TIME`],
+/// is ended.
+const EXPECTED_TIME_FACTOR: u32 = 4;
 /// Time added to that.
-const LONGER: Duration = Duration::from_secs(120);
+const ADDED_TIME: Duration = Duration::from_secs(120);
 /// Interval of the updates of the progress bar.
-const TICK: Duration = Duration::from_millis(500);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Parses the words of a bench.
 pub(super) fn read(words: &str) -> Result<Given, clap::Error> {
@@ -114,7 +114,7 @@ impl Bench<'_> {
         if let Some((option, file)) = &plot {
             command.arg(option).arg(scratch.path().join(file));
         }
-        let limit = self.experiment.expected(self.scale) * TIMES_MOST + LONGER;
+        let limit = self.experiment.expected(self.scale) * EXPECTED_TIME_FACTOR + ADDED_TIME;
         let said = self.child(&scratch, command, limit);
         let path = scratch.path();
         let lines = said.map_err(|why| why.replace(&*path.to_string_lossy(), medium))?;
@@ -148,7 +148,7 @@ impl Bench<'_> {
     fn wait(&self, lines: &Receiver<String>, limit: Duration) -> Option<String> {
         let began = Instant::now();
         loop {
-            match lines.recv_timeout(TICK) {
+            match lines.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(lines) => return Some(lines),
                 Err(RecvTimeoutError::Disconnected) => return Some(String::new()),
                 Err(RecvTimeoutError::Timeout) if began.elapsed() > limit => return None,

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::procfs;
+use crate::procfs;
 
 /// The machine of a run, without any paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,13 +7,13 @@
 use crate::workload::keys::mix;
 
 /// YCSB's skew.
-pub(crate) const THETA: f64 = 0.99;
+pub(crate) const THETA_DEFAULT: f64 = 0.99;
 /// Ranks of the scrambled zipfian distribution.
-const SCRAMBLED_RANKS: u64 = 10_000_000_000;
+const SCRAMBLED_RANK_COUNT: u64 = 10_000_000_000;
 /// zeta(10^10, 0.99), as published with YCSB.
-const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
+const SCRAMBLED_ZETA_FACTOR: f64 = 26.469_028_201_783_02;
 /// Number of terms that [`zeta`] adds individually before it integrates the rest.
-const ZETA_TERMS: u64 = 100_000;
+const ZETA_TERM_COUNT: u64 = 100_000;
 
 /// A generator of 64-bit numbers. The same seed always produces the same numbers.
 #[derive(Debug, Clone)]
@@ -52,10 +52,10 @@ impl Rng {
     }
 }
 
-/// Returns the sum of 1 / i^theta over i in 1..=n. The sum is exact up to [`ZETA_TERMS`]. The rest
-/// is an integral with its first Euler-Maclaurin corrections (error under 1e-9 at skew 0.99).
+/// Returns the sum of 1 / i^theta over i in 1..=n. The sum is exact up to [`ZETA_TERM_COUNT`]. The
+/// rest is an integral with its first Euler-Maclaurin corrections (error under 1e-9 at skew 0.99).
 pub(crate) fn zeta(n: u64, theta: f64) -> f64 {
-    let exact = n.min(ZETA_TERMS);
+    let exact = n.min(ZETA_TERM_COUNT);
     let sum: f64 = (1..=exact).rev().map(|i| (i as f64).powf(-theta)).sum();
     if n == exact {
         return sum;
@@ -80,14 +80,14 @@ pub(crate) struct Zipfian {
 impl Zipfian {
     /// Creates a distribution over `ranks` ranks at YCSB's skew.
     pub(crate) fn new(ranks: u64) -> Self {
-        Self::with_zeta(ranks, zeta(ranks, THETA))
+        Self::with_zeta(ranks, zeta(ranks, THETA_DEFAULT))
     }
 
     fn with_zeta(ranks: u64, zeta_all: f64) -> Self {
-        let second = 1.0 + 0.5_f64.powf(THETA);
+        let second = 1.0 + 0.5_f64.powf(THETA_DEFAULT);
         let ranks = ranks.max(2) as f64;
-        let eta = (1.0 - (2.0 / ranks).powf(1.0 - THETA)) / (1.0 - second / zeta_all);
-        Self { ranks, zeta: zeta_all, alpha: 1.0 / (1.0 - THETA), eta, second }
+        let eta = (1.0 - (2.0 / ranks).powf(1.0 - THETA_DEFAULT)) / (1.0 - second / zeta_all);
+        Self { ranks, zeta: zeta_all, alpha: 1.0 / (1.0 - THETA_DEFAULT), eta, second }
     }
 
     /// Draws a rank.
@@ -115,7 +115,7 @@ pub(crate) struct Scrambled {
 impl Scrambled {
     /// Creates a distribution over records 0..`records`.
     pub(crate) fn new(records: u64) -> Self {
-        Self { zipfian: Zipfian::with_zeta(SCRAMBLED_RANKS, SCRAMBLED_ZETA), records: records.max(1) }
+        Self { zipfian: Zipfian::with_zeta(SCRAMBLED_RANK_COUNT, SCRAMBLED_ZETA_FACTOR), records: records.max(1) }
     }
 
     /// Draws a record number.
@@ -140,17 +140,21 @@ mod tests {
 
     #[test]
     fn zeta_of_few_terms_is_their_sum() {
-        assert!((zeta(1, THETA) - 1.0).abs() < 1e-12);
-        assert!((zeta(2, THETA) - 1.503_477_775_4).abs() < 1e-9, "{}", zeta(2, THETA));
-        let by_hand: f64 = (1..=1000).map(|i| f64::from(i).powf(-THETA)).sum();
-        assert!((zeta(1000, THETA) - by_hand).abs() < 1e-9);
+        assert!((zeta(1, THETA_DEFAULT) - 1.0).abs() < 1e-12);
+        assert!((zeta(2, THETA_DEFAULT) - 1.503_477_775_4).abs() < 1e-9, "{}", zeta(2, THETA_DEFAULT));
+        let by_hand: f64 = (1..=1000).map(|i| f64::from(i).powf(-THETA_DEFAULT)).sum();
+        assert!((zeta(1000, THETA_DEFAULT) - by_hand).abs() < 1e-9);
     }
 
     #[test]
     fn zeta_by_integral_agrees_with_the_sum() {
         let n = 1_000_000_u32;
-        let by_sum: f64 = (1..=n).rev().map(|i| f64::from(i).powf(-THETA)).sum();
-        assert!((zeta(u64::from(n), THETA) - by_sum).abs() < 1e-8, "{} {by_sum}", zeta(u64::from(n), THETA));
+        let by_sum: f64 = (1..=n).rev().map(|i| f64::from(i).powf(-THETA_DEFAULT)).sum();
+        assert!(
+            (zeta(u64::from(n), THETA_DEFAULT) - by_sum).abs() < 1e-8,
+            "{} {by_sum}",
+            zeta(u64::from(n), THETA_DEFAULT)
+        );
     }
 
     #[test]
@@ -168,9 +172,9 @@ mod tests {
             (10_000_000, 18.066_242_575, 1e-8),
             (100_000_000, 20.802_930_49, 1e-7),
             // From YCSB's scrambled generator.
-            (SCRAMBLED_RANKS, 26.469_028_201_783_02, 1e-6),
+            (SCRAMBLED_RANK_COUNT, 26.469_028_201_783_02, 1e-6),
         ] {
-            let computed = zeta(n, THETA);
+            let computed = zeta(n, THETA_DEFAULT);
             assert!((computed - published).abs() < slack, "{n}: {computed} for {published}");
         }
     }
@@ -214,11 +218,11 @@ mod tests {
     /// Returns the share of ranks below `rank` of `ranks`, by the printed law of Gray et al.,
     /// solved for the drawn number.
     fn share_below(rank: u64, ranks: u64) -> f64 {
-        let all = zeta(ranks, THETA);
-        let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - THETA)) / (1.0 - zeta(2, THETA) / all);
+        let all = zeta(ranks, THETA_DEFAULT);
+        let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - THETA_DEFAULT)) / (1.0 - zeta(2, THETA_DEFAULT) / all);
         match rank {
-            0..=2 => zeta(rank, THETA) / all,
-            _ => ((rank as f64 / ranks as f64).powf(1.0 - THETA) - 1.0 + eta) / eta,
+            0..=2 => zeta(rank, THETA_DEFAULT) / all,
+            _ => ((rank as f64 / ranks as f64).powf(1.0 - THETA_DEFAULT) - 1.0 + eta) / eta,
         }
     }
 
@@ -250,16 +254,16 @@ mod tests {
         let mut rng = Rng::new(SEED, 2);
         let mut seen = vec![0_u64; ranks as usize];
         (0..draws).for_each(|_| seen[zipfian.draw(&mut rng) as usize] += 1);
-        let total = zeta(ranks, THETA);
+        let total = zeta(ranks, THETA_DEFAULT);
         // The first two ranks are drawn exactly. The rest uses Gray's approximation, whose error is
         // a sixth at rank 3 and smaller at higher ranks.
         for (rank, slack) in [(0_usize, 0.01), (1, 0.02), (2, 0.2), (9, 0.15), (99, 0.15)] {
-            let should = f64::from(draws) * ((rank + 1) as f64).powf(-THETA) / total;
+            let should = f64::from(draws) * ((rank + 1) as f64).powf(-THETA_DEFAULT) / total;
             let is = seen[rank] as f64;
             assert!((is / should - 1.0).abs() < slack, "seed {SEED}: rank {rank}: {is} for {should}");
         }
         let head: u64 = seen[..100].iter().sum();
-        let should = zeta(100, THETA) / total;
+        let should = zeta(100, THETA_DEFAULT) / total;
         assert!((head as f64 / f64::from(draws) - should).abs() < 0.02, "seed {SEED}: head {head}, {should}");
     }
 

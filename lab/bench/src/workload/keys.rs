@@ -14,22 +14,22 @@ use std::ops::Range;
 use crate::workload::sizes::{Of, Size};
 
 /// Minimum bytes of a key: the 8 bytes of the mixed number.
-pub(crate) const KEY_LEAST: usize = 8;
+pub(crate) const KEY_BYTES_MIN: usize = 8;
 /// Maximum bytes of a key that the bench generates.
-pub(crate) const KEY_MOST: usize = 1024;
+pub(crate) const KEY_BYTES_MAX: usize = 1024;
 /// Step between the words of a value's body.
-const BODY_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+const BODY_STEP_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Makes a record's two sizes independent.
 const VALUE_SALT: u64 = 0x5A17_0000_0000_0000;
 /// Bytes of a compressible value that have a random beginning and an end of one repeated byte.
-const PIECE: usize = 32;
+const PIECE_BYTES: usize = 32;
 
 /// Sizes of the records, the seed of their keys, and how strictly values are checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     key_size: Size,
     value_size: Size,
-    /// Percent of a value's body that repeat one byte, in each [`PIECE`] of it.
+    /// Percent of a value's body that repeat one byte, in each [`PIECE_BYTES`] of it.
     compressible: usize,
     seed: u64,
     full: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Records {
 /// A bijection of 64 bits that spreads neighbours far apart (the finalizer of splitmix64).
 #[inline]
 pub(crate) const fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(BODY_STEP);
+    let mut z = number.wrapping_add(BODY_STEP_MULTIPLIER);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
@@ -93,7 +93,7 @@ impl Records {
     ) -> Self {
         let (key_size, value_size) = (key_size.into(), value_size.into());
         let [least, most] = key_size.limits(Of::Key);
-        assert!(KEY_LEAST <= least && most <= KEY_MOST, "key size was checked with the arguments");
+        assert!(KEY_BYTES_MIN <= least && most <= KEY_BYTES_MAX, "key size was checked with the arguments");
         Self { key_size, value_size, compressible: usize::from(compressible.min(100)), seed: mix(seed), full }
     }
 
@@ -169,13 +169,13 @@ impl Records {
         let mut body = first ^ version;
         let (words, rest) = value[16..].as_chunks_mut();
         for word in words {
-            body = body.wrapping_add(BODY_STEP);
+            body = body.wrapping_add(BODY_STEP_MULTIPLIER);
             *word = body.to_le_bytes();
         }
         let left = rest.len();
-        rest.copy_from_slice(&body.wrapping_add(BODY_STEP).to_le_bytes()[..left]);
+        rest.copy_from_slice(&body.wrapping_add(BODY_STEP_MULTIPLIER).to_le_bytes()[..left]);
         if self.compressible > 0 {
-            for piece in value[16..].chunks_mut(PIECE) {
+            for piece in value[16..].chunks_mut(PIECE_BYTES) {
                 let random = piece.len() * (100 - self.compressible) / 100;
                 piece[random..].fill(b' ');
             }

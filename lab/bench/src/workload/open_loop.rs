@@ -13,23 +13,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use crate::args::Args;
-use crate::run::phase::Phase;
-use crate::workload::Workload;
 use crate::workload::dist::Rng;
 
 /// Rng stream of the first thread's arrivals.
-const STREAM: u64 = 1 << 63;
+const FIRST_STREAM_ID: u64 = 1 << 63;
 /// Remaining wait at which a thread stops sleeping and reads the clock instead. A sleep ends some
 /// tens of microseconds late.
-const SPIN: Duration = Duration::from_micros(200);
+const SPIN_TIME: Duration = Duration::from_micros(200);
 /// Maximum sleep between two checks for the end of the run.
-const NAP: Duration = Duration::from_millis(50);
-/// Final share of a schedule. In it, every thread of a store that keeps up is on time at least
-/// once.
-const END: f64 = 0.1;
+const SLEEP_TIME_MAX: Duration = Duration::from_millis(50);
 
 /// How operations arrive in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -64,12 +56,6 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Returns the pace of a workload; `None` if it runs at full speed, as the load always does.
-    pub(crate) fn of(args: &Args, workload: Workload) -> Option<Self> {
-        let rate = args.rate.filter(|_| workload != Workload::Load)?;
-        Some(Self { rate, arrivals: args.arrivals, seed: args.seed })
-    }
-
     /// Returns the time until `ops` operations were due.
     pub(crate) fn length(self, ops: u64) -> Duration {
         Duration::from_secs_f64(ops as f64 / self.rate as f64)
@@ -77,7 +63,7 @@ impl Pace {
 
     /// Returns the due times of the operations of one of `threads` threads, since the start.
     pub(crate) fn schedule(self, thread: usize, threads: usize) -> Schedule {
-        let rng = Rng::new(self.seed, STREAM | thread as u64);
+        let rng = Rng::new(self.seed, FIRST_STREAM_ID | thread as u64);
         Schedule { pace: self, thread: thread as u64, threads: threads as u64, at: 0, ns: 0.0, rng }
     }
 }
@@ -140,48 +126,10 @@ pub(crate) fn wait_until(due: Instant, stop: &AtomicBool) -> Waited {
             return waited;
         }
         waited = Waited::OnTime;
-        if left > SPIN {
-            std::thread::sleep((left - SPIN).min(NAP));
+        if left > SPIN_TIME {
+            std::thread::sleep((left - SPIN_TIME).min(SLEEP_TIME_MAX));
         } else {
             std::hint::spin_loop();
-        }
-    }
-}
-
-/// The result of an open loop.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct OpenLoop {
-    /// Requested operations per second, of all threads together.
-    pub(crate) asked_per_s: u64,
-    /// Completed operations per second, the median of the rounds.
-    pub(crate) reached_per_s: f64,
-    /// The kind of arrivals.
-    pub(crate) arrivals: String,
-    /// Whether each thread was on time at least once in the last tenth of its schedule, in every
-    /// round: the queue did not grow.
-    pub(crate) kept_up: bool,
-    /// Maximum over the rounds of the time from the last due time until all operations were done,
-    /// in seconds.
-    pub(crate) behind_s: f64,
-}
-
-impl OpenLoop {
-    /// Returns the operations per second of a phase. Its last operation takes at least until the
-    /// next one would be due. A store that keeps up therefore reaches the requested rate, and
-    /// exceeds it only by chance with random arrivals.
-    pub(crate) fn rate(pace: Pace, phase: &Phase) -> f64 {
-        phase.ops as f64 / phase.wall_s.max(phase.due_s + 1.0 / pace.rate as f64)
-    }
-
-    /// Returns the result of a workload's phases, which reached this rate.
-    pub(crate) fn of(pace: Pace, phases: &[Phase], reached_per_s: f64) -> Self {
-        let behind = |phase: &Phase| (phase.wall_s - phase.due_s).max(0.0);
-        Self {
-            asked_per_s: pace.rate,
-            reached_per_s,
-            arrivals: pace.arrivals.name().into(),
-            kept_up: phases.iter().all(|phase| phase.late_for_s <= phase.due_s * END),
-            behind_s: phases.iter().map(behind).fold(0.0, f64::max),
         }
     }
 }
@@ -195,10 +143,13 @@ mod tests {
     use lodestore_contract::{Error, Result};
 
     use crate::args::parsed;
+    use crate::report::open_loop::OpenLoop;
     use crate::run::cell;
     use crate::run::driver::{self, Drive};
     use crate::run::outcome::Outcome;
-    use crate::run::target::{Account, Facts, Target};
+    use crate::run::phase::Phase;
+    use crate::target::{Account, Facts, Target};
+    use crate::workload::Workload;
     use crate::workload::stream::{Kind, Op};
 
     const SEED: u64 = 20_170_712;
@@ -339,7 +290,7 @@ mod tests {
         paced.check().expect("they can be run");
         assert!(paced.command(&paced.workloads).contains(" --rate 1000 --arrivals poisson "));
         assert!(!paced.command(&[Workload::Load]).contains("--rate"), "the load runs at full speed");
-        assert_eq!((Pace::of(&paced, Workload::Load), Pace::of(&args(""), Workload::Get)), (None, None));
+        assert_eq!((paced.pace(Workload::Load), args("").pace(Workload::Get)), (None, None));
         let swept = args("--sweep rate=1000,2000 --workloads get");
         swept.check().expect("they can be run");
         let rates: Vec<_> = swept.variants().expect("variants").iter().map(|variant| variant.args.rate).collect();

@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize, Serializer};
 
 /// Number of parts of equal probability for which a distribution's sizes are stored. In the first
 /// and the last part a size is computed.
-const PARTS: usize = 4096;
+const PART_COUNT: usize = 4096;
 /// Bits of a random number that select a part.
-const PART_BITS: u32 = PARTS.trailing_zeros();
+const PART_BITS: u32 = PART_COUNT.trailing_zeros();
 /// Number of parts for the calculation of a mean.
-const MEAN_PARTS: u32 = 1 << 16;
+const MEAN_PART_COUNT: u32 = 1 << 16;
 
 /// The law of keys: location, scale and shape.
 const KEY_LAW: [f64; 3] = [30.7984, 8.204_49, 0.078_688];
@@ -191,15 +191,15 @@ struct Law {
 impl Law {
     fn of(of: Of) -> Self {
         let middle = |part: u32, parts: u32| of.quantile((f64::from(part) + 0.5) / f64::from(parts));
-        let parts = (0..PARTS as u32).map(|part| middle(part, PARTS as u32) as u32).collect();
-        let sum: f64 = (0..MEAN_PARTS).map(|part| middle(part, MEAN_PARTS) as f64).sum();
-        Self { parts, mean: sum / f64::from(MEAN_PARTS) }
+        let parts = (0..PART_COUNT as u32).map(|part| middle(part, PART_COUNT as u32) as u32).collect();
+        let sum: f64 = (0..MEAN_PART_COUNT).map(|part| middle(part, MEAN_PART_COUNT) as f64).sum();
+        Self { parts, mean: sum / f64::from(MEAN_PART_COUNT) }
     }
 
     #[inline]
     fn draw(&self, of: Of, random: u64) -> usize {
         let part = (random >> (u64::BITS - PART_BITS)) as usize;
-        if part == 0 || part == PARTS - 1 {
+        if part == 0 || part == PART_COUNT - 1 {
             // In 0..1, excluding both ends.
             of.quantile(((random >> 12) as f64 + 0.5) / (1_u64 << 52) as f64)
         } else {
@@ -253,7 +253,7 @@ mod tests {
                 (sizes.iter().filter(|size| *size <= end).count() as f64 / f64::from(draws), below(*end as f64));
             // Five deviations of a share, and half a part, because all sizes within a part are
             // equal.
-            let slack = 5.0 * (should * (1.0 - should) / f64::from(draws)).sqrt() + 0.5 / PARTS as f64;
+            let slack = 5.0 * (should * (1.0 - should) / f64::from(draws)).sqrt() + 0.5 / PART_COUNT as f64;
             assert!((is - should).abs() < slack, "seed {SEED}: {of:?} of {end} bytes at most: {is} for {should}");
         }
         let mean = sizes.iter().sum::<usize>() as f64 / f64::from(draws);

@@ -13,7 +13,7 @@ use crate::workload::dist::{Rng, Scrambled, Zipfian, strewn};
 use crate::workload::keys::{Keys, Records};
 
 /// Maximum scan length of workload `e`, as in YCSB.
-const E_SCAN_MOST: u64 = 100;
+const E_SCAN_PAIRS_MAX: u64 = 100;
 
 /// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl Mix {
                 }
                 Workload::D => Op::of(Kind::Get, self.latest(latest.draw(&mut rng), inserted, t)),
                 Workload::E => {
-                    let length = 1 + rng.below(E_SCAN_MOST) as u16;
+                    let length = 1 + rng.below(E_SCAN_PAIRS_MAX) as u16;
                     Op { length, ..Op::of(Kind::Scan, scrambled.draw(&mut rng)) }
                 }
                 Workload::A if dice < 50 => Op::of(Kind::Update, scrambled.draw(&mut rng)),

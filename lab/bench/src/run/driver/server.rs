@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use lodestore_contract::Result;
 
 use super::{Drive, Own, Part, Stream, first_version, wrong};
-use crate::run::outcome::{Counts, LATENCY_MOST};
-use crate::run::procfs::thread_cpu_seconds;
-use crate::run::target::Target;
+use crate::procfs::thread_cpu_seconds;
+use crate::run::outcome::{Counts, LATENCY_NANOS_MAX};
 use crate::run::watch::Progress;
+use crate::target::Target;
 use crate::workload::open_loop::{Schedule, Waited, wait_until};
 use crate::workload::stream::{Kind, Op};
 
@@ -143,7 +143,7 @@ impl<'a> Server<'a> {
     }
 
     fn note_length(&mut self, kind: Kind, length: Duration) {
-        let ns = u64::try_from(length.as_nanos()).unwrap_or(LATENCY_MOST);
+        let ns = u64::try_from(length.as_nanos()).unwrap_or(LATENCY_NANOS_MAX);
         self.own.latency.saturating_record(ns.max(1));
         let timed = if kind.changes() { &mut self.counts.writes } else { &mut self.counts.reads };
         timed.add(1, ns);

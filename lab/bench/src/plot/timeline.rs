@@ -7,7 +7,7 @@
 //! created: the rate, and DRAM. For a store with such gauges (the last columns of the CSV, by their
 //! names in `stats`) it also shows adaptive migration and the data that waits for it. The time
 //! between two workloads, in which streams are generated and changes undone, is a gap in the lines.
-//! A rate in the picture is the mean of one of at most [`SPOTS`] equal parts of the time.
+//! A rate in the picture is the mean of one of at most [`LINE_POINTS_MAX`] equal parts of the time.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,52 +17,19 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::args::Args;
+use crate::args::timeline::Form;
 use crate::plot::{COLOURS, Drawn, legend};
 use crate::run::session::Findings;
-use crate::run::target::GAUGES;
-use crate::run::watch::Sample;
+use crate::run::watch::{Part, Sample};
+use crate::target::GAUGES;
 
 /// Maximum number of points of a line.
-const SPOTS: usize = 450;
+const LINE_POINTS_MAX: usize = 450;
 /// Size of the picture.
-const WIDTH: u32 = 1000;
+const WIDTH_PIXELS: u32 = 1000;
 /// Height of each panel.
-const HEIGHT: u32 = 320;
+const PANEL_HEIGHT_PIXELS: u32 = 320;
 const MIB: f64 = (1 << 20) as f64;
-
-/// The samples of one workload of one store in one round.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Part {
-    pub(crate) store: String,
-    pub(crate) round: usize,
-    pub(crate) workload: String,
-    pub(crate) samples: Vec<Sample>,
-}
-
-/// The format of a timeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    Csv,
-    Svg,
-}
-
-impl Form {
-    /// Returns the format of a file, by its extension.
-    ///
-    /// # Errors
-    /// [`Error::InvalidOption`] for another extension.
-    pub(crate) fn of(file: &Path) -> Result<Self> {
-        match file.extension().and_then(|ending| ending.to_str()) {
-            Some("csv") => Ok(Self::Csv),
-            Some("svg") => Ok(Self::Svg),
-            _ => Err(Error::InvalidOption {
-                name: "timeline".into(),
-                value: file.display().to_string(),
-                why: "give a file that ends in .csv or .svg".into(),
-            }),
-        }
-    }
-}
 
 /// Writes the timeline of a run to `file`.
 ///
@@ -265,7 +232,7 @@ impl<'a> Course<'a> {
     fn rate(&self, args: &Args) -> Panel<'a> {
         let mut panel = self.panel(caption(args), "million operations a second");
         for (store, colour, parts) in &self.stores {
-            panel.add((*store).into(), *colour, false, rates(parts, self.until / SPOTS as f64));
+            panel.add((*store).into(), *colour, false, rates(parts, self.until / LINE_POINTS_MAX as f64));
         }
         panel
     }
@@ -318,7 +285,7 @@ fn picture(args: &Args, parts: &[Part]) -> std::result::Result<String, Box<dyn s
     let panels: Vec<_> = [course.rate(args), course.memory()].into_iter().chain(gauged).collect();
     let mut svg = String::new();
     {
-        let size = (WIDTH, HEIGHT * panels.len() as u32);
+        let size = (WIDTH_PIXELS, PANEL_HEIGHT_PIXELS * panels.len() as u32);
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE)?;
         for (panel, place) in panels.iter().zip(area.split_evenly((panels.len(), 1))) {
@@ -345,7 +312,7 @@ fn caption(args: &Args) -> String {
 mod tests {
     use super::*;
     use crate::args::parsed;
-    use crate::run::target::Gauges;
+    use crate::target::Gauges;
 
     /// Two workers, the usual trigger of compactions, and as many memtables as there were
     /// operations before.

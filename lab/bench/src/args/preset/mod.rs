@@ -13,7 +13,21 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnu
 
 use crate::args::sweep::Sweep;
 use crate::args::{Args, GIVEN};
-use crate::report::figures::{Figure, Told};
+
+/// The quantity of a row that a figure shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Rate,
+    Latency,
+    Dram,
+    Medium,
+}
+
+/// A figure: its name in the paper, and its quantities.
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) told: &'static [Told],
+}
 
 /// A named experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

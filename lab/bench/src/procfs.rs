@@ -6,13 +6,13 @@ use std::path::Path;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::run::target::Target;
+use crate::target::Target;
 
 /// Bytes of a block in a file's metadata.
-const BLOCK: u64 = 512;
+const BLOCK_BYTES: u64 = 512;
 
 /// Ticks per second in `/proc/self/stat`: fixed on Linux for x86-64.
-const TICKS: f64 = 100.0;
+const SECOND_TICK_COUNT: f64 = 100.0;
 
 /// The processes of a store: this process, and its server's if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn cpu_seconds_in(stat: &str) -> f64 {
     // the 12th and 13th fields after it.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|text| text.parse::<u64>().ok()).sum();
-    ticks as f64 / TICKS
+    ticks as f64 / SECOND_TICK_COUNT
 }
 
 /// Returns the CPU time of the calling thread, in seconds.
@@ -99,7 +99,7 @@ pub(crate) fn bytes_of_blocks(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(found) if found.is_dir() => bytes_of_blocks(&entry.path()),
-        Ok(found) => found.blocks() * BLOCK,
+        Ok(found) => found.blocks() * BLOCK_BYTES,
         Err(_) => 0,
     };
     entries.flatten().map(size).sum()
@@ -119,7 +119,7 @@ pub(crate) fn stolen_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // user nice system idle iowait irq softirq steal
     let ticks = field(&stat, "cpu ").and_then(|text| text.split_whitespace().nth(7)?.parse::<u64>().ok());
-    ticks.unwrap_or(0) as f64 / TICKS
+    ticks.unwrap_or(0) as f64 / SECOND_TICK_COUNT
 }
 
 /// Returns processor, number of processors and kernel, in one line.
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn resident_memory_grows_with_what_is_touched() {
-        if !runs_alone("run::procfs::tests::resident_memory_grows_with_what_is_touched") {
+        if !runs_alone("procfs::tests::resident_memory_grows_with_what_is_touched") {
             return;
         }
         let before = rss_anon();
