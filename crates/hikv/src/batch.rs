@@ -192,7 +192,7 @@ impl Inner {
         for item in items {
             let Some((value, expiry)) = item.put else { continue };
             let sequence = self.stripes.lock(item.target.partition, item.target.home).next_sequence();
-            item.stored = Some(self.store_record(sequence.to_le_bytes(), item.target.key, value, expiry)?);
+            item.stored = Some(self.store_record(sequence, item.target.key, value, expiry)?);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 use crate::entry::Entry;
 use crate::inner::Inner;
 use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
-use crate::record::{EXPIRY_TAG_FLAG, OWN_BYTES, Record};
+use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
 
 /// A key's first 16 bytes, as a number with the same order, and its record.
@@ -71,7 +71,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     inner.end_careful_mode();
     inner.recovery.count_left_out(results.iter().map(|result| result.damaged.len()).sum());
     for position in results.iter().flat_map(|result| &result.damaged) {
-        inner.keep_damaged::<OWN_BYTES>(*position);
+        inner.keep_damaged::<u64>(*position);
     }
     Ok(merge(&inner.pool, results.into_iter().map(|result| result.found).collect()))
 }

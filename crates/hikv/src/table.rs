@@ -25,7 +25,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 use crate::entry::{Entry, names_record};
 use crate::hash::{Placement, Signature};
 use crate::layout::{BUCKET_BYTES, BUCKET_ENTRIES, Deep, ENTRY_BYTES, Superblock, root_word};
-use crate::record::{OWN_BYTES, Record};
+use crate::record::Record;
 
 /// The index: its shape and access. All state is on the medium.
 #[derive(Clone, Copy)]
@@ -335,7 +335,7 @@ impl Table {
         }
         let position = slot.entry.position();
         let Some(binding) = binding_at(pool, position) else { return false };
-        let sig = match copied_key::<OWN_BYTES>(pool, position) {
+        let sig = match copied_key::<u64>(pool, position) {
             Some(key) if sig == 0 || sig == self.placement.sign(&key).0 => self.placement.sign(&key).0,
             Some(_) => return false,
             None => sig,

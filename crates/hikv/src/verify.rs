@@ -109,7 +109,7 @@ impl Inner {
                 Verdict::Whole(record) => {
                     report.records += 1;
                     report.bytes += record.len() as u64;
-                    if u64::from_le_bytes(record.own()) >> GENERATION_SHIFT > self.generation() {
+                    if record.own() >> GENERATION_SHIFT > self.generation() {
                         report.find(place, format!("record {position:?} is of an open that never was"));
                     } else if !keys.insert(record.key()) {
                         report.find(place, format!("two entries of one key, one names {position:?}"));

@@ -328,7 +328,7 @@ impl Inner {
         value: &[u8],
         expiry: Option<Expiry>,
     ) -> Result<Stored> {
-        self.store_record(held.next_sequence().to_le_bytes(), key, value, expiry)
+        self.store_record(held.next_sequence(), key, value, expiry)
     }
 
     /// Makes a stored record the value of its key, and queues the change of the tree. The caller

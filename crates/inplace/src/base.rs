@@ -9,7 +9,7 @@ use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{EngineCounters, Error, Event, Expiry, FoundBy, Result, Stats};
 use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, OpenState, Pool, Quiet};
 
-use crate::record::{Head, Record, record_len};
+use crate::record::{Head, OwnField, Record, record_len};
 use crate::recovery::Recovery;
 
 /// Results of the hot paths, which fit two registers. A large result is copied in memory on return.
@@ -183,15 +183,15 @@ impl Base {
     /// # Errors
     /// [`Error::Full`] and other errors of growing the pool.
     #[inline(always)]
-    pub fn store_record<const OWN: usize>(
+    pub fn store_record<O: OwnField>(
         &self,
-        own: [u8; OWN],
+        own: O,
         key: &[u8],
         value: &[u8],
         expiry: Option<Expiry>,
     ) -> Result<Stored> {
         let expires = expiry.is_some();
-        let len = record_len::<OWN>(key.len(), value.len(), expires);
+        let len = record_len::<O>(key.len(), value.len(), expires);
         let at = self.pool.allocator().alloc(&self.pool, len)?;
         assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
         let head = Head::new(&self.pool, at, own, key, value, expiry);
@@ -221,10 +221,10 @@ impl Base {
 
     /// Marks the space of a damaged record, to prevent its reuse under the entry that names it.
     /// Intact records are marked before: a wrong position cannot take their space.
-    pub fn keep_damaged<const OWN: usize>(&self, at: NvPtr) {
-        let (pool, header) = (&self.pool, Record::<OWN>::HEADER);
+    pub fn keep_damaged<O: OwnField>(&self, at: NvPtr) {
+        let (pool, header) = (&self.pool, Record::<O>::HEADER);
         if pool.allocator().is_recovering() {
-            let len = Record::<OWN>::read(pool, at).map_or(header, |record| record.len());
+            let len = Record::<O>::read(pool, at).map_or(header, |record| record.len());
             if pool.allocator().mark(pool, at.untagged(), len).is_err() {
                 // The record's length may be damaged.
                 let _ = pool.allocator().mark(pool, at.untagged(), header);

@@ -47,7 +47,7 @@ pub use begin::{Begun, Shape};
 pub use copy::HeldStripes;
 pub use engine::{Decide, Engine, PIECE_BYTES, Step, When, note_finding};
 pub use lock::lock;
-pub use record::{Head, Record, copied_key, record_len};
+pub use record::{Head, OwnField, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
 pub use running::{Behind, Running};
 pub use seal::{Seal, SealCheck, SealedExtent};

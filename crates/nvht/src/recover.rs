@@ -27,7 +27,7 @@ use lodestore_media::{Mutant, NvPtr, Quiet};
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::partition::{Partition, extent_of};
-use crate::record::{OWN_BYTES, Placed, Record};
+use crate::record::{Placed, Record};
 use crate::search::{damaged_line, unvouched};
 use crate::settle::Reconciler;
 use crate::stripe::{STRIPES, fractions_of};
@@ -81,7 +81,7 @@ fn walk_all(inner: &Inner) -> Result<()> {
     inner.end_careful_mode();
     for record in shares.iter().flatten() {
         inner.recovery.count_left_out(1);
-        inner.keep_damaged::<OWN_BYTES>(*record);
+        inner.keep_damaged::<u32>(*record);
     }
     Ok(())
 }

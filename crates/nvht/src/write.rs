@@ -262,7 +262,7 @@ impl Inner {
         value: &[u8],
         expiry: Option<Expiry>,
     ) -> Result<Stored> {
-        let stored = self.store_record(hashed.fraction.to_le_bytes(), key, value, expiry)?;
+        let stored = self.store_record(hashed.fraction, key, value, expiry)?;
         self.prefetch_length.note(stored.len);
         if stored.expires {
             self.expiring.store(true, Ordering::Relaxed);
