@@ -155,8 +155,7 @@ impl Inner {
     pub(crate) fn find_live(&self, target: &Target<'_>, verifies: bool) -> Result<Option<Hit<'_>>> {
         let segment = self.table.segment(&self.pool, target.sig);
         if self.is_unsettled() {
-            let (home, other) = self.table.placement.buckets(target.sig);
-            self.persist_buckets(segment, home, other);
+            self.persist_buckets(segment, target.sig);
         }
         let probe = self.probe(segment, target.sig);
         let found = probe.find(&self.pool, target.key).inspect_err(|error| self.corrupt(error))?;
@@ -191,7 +190,7 @@ impl Inner {
     fn store_records(&self, items: &mut [Item<'_>]) -> Result<()> {
         for item in items {
             let Some((value, expiry)) = item.put else { continue };
-            let sequence = self.stripes.lock(item.target.partition, item.target.home).next_sequence();
+            let sequence = self.stripes.lock(item.target.stripe).next_sequence();
             item.stored = Some(self.store_record(sequence, item.target.key, value, expiry)?);
         }
         Ok(())
@@ -227,8 +226,9 @@ impl Inner {
     /// Acquires all stripes of the partitions of a batch and its conditions, in ascending order of
     /// partitions.
     fn lock_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_>>> {
-        let of_items = items.iter().map(|item| item.target.partition);
-        let mut partitions: Vec<usize> = of_items.chain(required.iter().map(|(target, _)| target.partition)).collect();
+        let of_items = items.iter().map(|item| item.target.stripe.partition);
+        let mut partitions: Vec<usize> =
+            of_items.chain(required.iter().map(|(target, _)| target.stripe.partition)).collect();
         partitions.sort_unstable();
         partitions.dedup();
         if self.changes.is_crowded() {
@@ -292,8 +292,7 @@ impl Inner {
         let Item { target, stored, .. } = item;
         let mut new = stored.as_ref().map_or(NvPtr::NULL, position_of);
         if self.is_unsettled() {
-            let (home, other) = self.table.placement.buckets(target.sig);
-            self.persist_buckets(segment, home, other);
+            self.persist_buckets(segment, target.sig);
         }
         let probe = self.table.probe(&self.pool, segment, target.sig);
         let KeyEntries { hit, damaged } = self.find_all(&probe, target);

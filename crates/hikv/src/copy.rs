@@ -56,14 +56,12 @@ impl FuzzySource for Inner {
     fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
         let target = self.target(key);
-        Ok(HeldStripes::new(operation, [self.stripes.lock(target.partition, target.home)]))
+        Ok(HeldStripes::new(operation, [self.stripes.lock(target.stripe)]))
     }
 
     fn hold_all(&self) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
-        let partitions = 0..self.table.shape.partitions as usize;
-        let stripes = partitions.flat_map(|partition| self.stripes.lock_partition(partition));
-        Ok(HeldStripes::new(operation, stripes))
+        Ok(HeldStripes::new(operation, self.stripes.lock_all()))
     }
 
     fn read_held(&self, _held: &Self::Held<'_>, key: &[u8]) -> Result<Option<Entry>> {

@@ -6,6 +6,7 @@
 //! ```
 //! The signature in an index entry is the hash itself: splits and checks read no record.
 
+use lodestore_inplace::StripeIndex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Maximum directory depth: bits of the hash above the 32 that choose buckets, minus the
@@ -64,6 +65,12 @@ impl Placement {
     #[inline]
     pub(crate) fn belongs(self, sig: u64, partition: usize, depth: u32, prefix: u64) -> bool {
         self.partition(Signature(sig)) == partition && self.index(Signature(sig), depth) == prefix
+    }
+
+    /// Returns the stripe: that of the partition and the home bucket.
+    #[inline]
+    pub(crate) fn stripe(self, sig: Signature) -> StripeIndex {
+        StripeIndex { partition: self.partition(sig), stripe: self.buckets(sig).0 }
     }
 
     /// Returns the home bucket and the other one; they differ.

@@ -66,14 +66,12 @@ impl Inner {
 
     #[cold]
     fn is_stripe_held(&self, sig: Signature) -> bool {
-        let (home, _) = self.table.placement.buckets(sig);
-        self.stripes.is_locked(self.table.placement.partition(sig), home)
+        self.stripes.is_locked(self.table.placement.stripe(sig))
     }
 
     #[cold]
     fn lookup_locked(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
-        let (home, _) = self.table.placement.buckets(sig);
-        let _held = self.stripes.lock(self.table.placement.partition(sig), home);
+        let _held = self.stripes.lock(self.table.placement.stripe(sig));
         self.lookup_unlocked(sig, key)
     }
 
@@ -118,8 +116,7 @@ impl Inner {
         if !self.pool.persists() {
             return;
         }
-        let (home, other) = self.table.placement.buckets(sig);
-        let is_locked = self.stripes.is_locked(self.table.placement.partition(sig), home);
+        let is_locked = self.stripes.is_locked(self.table.placement.stripe(sig));
         if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
             return;
         }
@@ -128,12 +125,13 @@ impl Inner {
                 self.pool.flush(slot, 16);
                 self.pool.fence();
             }
-            None => self.persist_buckets(segment, home, other),
+            None => self.persist_buckets(segment, sig),
         }
     }
 
-    /// Makes two buckets durable.
-    pub(crate) fn persist_buckets(&self, segment: Segment, home: usize, other: usize) {
+    /// Makes the buckets of a key durable.
+    pub(crate) fn persist_buckets(&self, segment: Segment, sig: Signature) {
+        let (home, other) = self.table.placement.buckets(sig);
         self.pool.flush(Table::bucket(segment, home), BUCKET_BYTES as usize);
         self.pool.flush(Table::bucket(segment, other), BUCKET_BYTES as usize);
         self.pool.fence();

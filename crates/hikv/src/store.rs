@@ -27,7 +27,7 @@ use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
 use crate::split::{check_splits, format, persist_directories, repair};
 use crate::stats::HikvStats;
-use crate::stripe::Stripes;
+use crate::stripe::{Sequence, Stripes};
 use crate::table::Table;
 use crate::wal::Wal;
 
@@ -109,7 +109,7 @@ impl HiKv {
         let inner = Inner {
             backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler)),
             records,
-            stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
+            stripes: Stripes::new(partitions, shape.buckets() as usize, Sequence(generation << GENERATION_SHIFT)),
             wal: if options.wal { log_of(&base.pool)? } else { None },
             written: AtomicBool::new(false),
             run: Mutex::new(Vec::new()),

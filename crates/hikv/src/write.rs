@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Decide, Engine, Quick, Step, Stored, When};
+use lodestore_inplace::{Decide, Engine, Quick, Step, Stored, StripeIndex, When};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::damage::Reuse;
@@ -36,8 +36,7 @@ use crate::tree_op::TreeOp;
 pub(crate) struct Target<'k> {
     pub(crate) key: &'k [u8],
     pub(crate) sig: Signature,
-    pub(crate) partition: usize,
-    pub(crate) home: usize,
+    pub(crate) stripe: StripeIndex,
 }
 
 /// A key's stripe and the content of its buckets.
@@ -73,8 +72,7 @@ pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
 impl Inner {
     pub(crate) fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
         let sig = self.table.placement.sign(key);
-        let (home, _) = self.table.placement.buckets(sig);
-        Target { key, sig, partition: self.table.placement.partition(sig), home }
+        Target { key, sig, stripe: self.table.placement.stripe(sig) }
     }
 
     /// Acquires the key's stripe. The caller holds a guard and no stripe.
@@ -82,14 +80,13 @@ impl Inner {
     fn lock_key(&self, target: &Target<'_>) -> Quick<(Held<'_>, Segment)> {
         let segment = self.table.segment(&self.pool, target.sig);
         self.table.prefetch(&self.pool, segment, target.sig);
-        let mut held = self.stripes.lock(target.partition, target.home);
+        let mut held = self.stripes.lock(target.stripe);
         if self.changes.is_active() {
             held = self.record_change(target, held);
         }
         let segment = self.table.segment(&self.pool, target.sig);
         if self.is_unsettled() {
-            let (home, other) = self.table.placement.buckets(target.sig);
-            self.persist_buckets(segment, home, other);
+            self.persist_buckets(segment, target.sig);
             self.pool.check()?;
         }
         Ok((held, segment))
@@ -102,7 +99,7 @@ impl Inner {
         if self.changes.is_crowded() {
             drop(held);
             self.changes.wait_for_copier();
-            held = self.stripes.lock(target.partition, target.home);
+            held = self.stripes.lock(target.stripe);
         }
         self.changes.record(target.key);
         held
@@ -300,7 +297,7 @@ impl Inner {
     /// and no stripe.
     #[cold]
     fn split_if_full(&self, target: &Target<'_>) -> Result<()> {
-        let _held = self.stripes.lock_partition(target.partition);
+        let _held = self.stripes.lock_partition(target.stripe.partition);
         let segment = self.table.segment(&self.pool, target.sig);
         if self.probe(segment, target.sig).free.is_none() {
             split(&self.table, &self.pool, target.sig, self.is_careful())?;

@@ -22,6 +22,7 @@
 //! * `recovery`: progress of the background recovery, and helper threads of a rebuild.
 //! * `engine`: the interface of an engine, and the operations built on it.
 //! * `seal`: checksums of the index from a clean stop.
+//! * `stripe`: writer locks.
 //! * `copy`: stripes that a copy of the whole store holds.
 //! * `running`: background threads from open to close; the run of the recovery.
 //! * `testing_sink`, `testing` (feature): test utilities of the engines.
@@ -37,6 +38,7 @@ mod record;
 mod recovery;
 mod running;
 mod seal;
+mod stripe;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(any(test, feature = "testing"))]
@@ -51,3 +53,4 @@ pub use record::{Head, OwnField, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
 pub use running::{Behind, Running};
 pub use seal::{Seal, SealCheck, SealedExtent};
+pub use stripe::{Held, StripeContent, StripeIndex, Stripes};

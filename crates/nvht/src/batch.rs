@@ -37,7 +37,7 @@ use crate::inner::Inner;
 use crate::layout::LINE_SLOTS;
 use crate::line::{count_slot, free_slot};
 use crate::slot::{SLOT_BYTES, Slot};
-use crate::stripe::{Held, stripe_of};
+use crate::stripe::Held;
 use crate::table::{Hit, Table};
 use crate::write::is_live;
 
@@ -179,7 +179,7 @@ impl Inner {
                 self.expiring.store(true, Ordering::Relaxed);
             }
             plan.counts.iter().for_each(|(stripe, keys)| held[*stripe].count(*keys));
-            let keys_now: Vec<i32> = held.iter().map(Held::keys).collect();
+            let keys_now: Vec<i32> = held.iter().map(|held| held.keys()).collect();
             drop((held, counted));
             plan.old.iter().for_each(|(at, len)| self.pool.epochs().retire(&self.pool, *at, *len));
             for (last, stripe) in finals.iter().zip(index) {
@@ -240,19 +240,18 @@ impl Inner {
     /// Acquires the stripes of all keys of the batch and of its conditions, in ascending order.
     /// Returns the stripes, and for each key of the batch the index of its stripe.
     fn hold_all(&self, finals: &[Final<'_>], required: &[Required<'_>]) -> (Vec<Held<'_>>, Vec<usize>) {
-        let stripe = |hashed: Hashed| (hashed.partition, stripe_of(hashed.fraction));
         let keys = || finals.iter().map(|last| last.hashed).chain(required.iter().map(|(hashed, _)| *hashed));
-        let mut stripes: Vec<_> = keys().map(stripe).collect();
+        let mut stripes: Vec<_> = keys().map(Hashed::stripe).collect();
         stripes.sort_unstable();
         stripes.dedup();
         if self.changes.is_crowded() {
             self.changes.wait_for_copier();
         }
-        let held = stripes.iter().map(|(partition, stripe)| self.stripes.lock(*partition, *stripe)).collect();
+        let held = stripes.iter().map(|stripe| self.stripes.lock(*stripe)).collect();
         if self.changes.is_active() {
             finals.iter().for_each(|last| self.changes.record(last.key));
         }
-        let index = finals.iter().map(|last| stripes.partition_point(|other| *other < stripe(last.hashed))).collect();
+        let index = finals.iter().map(|last| stripes.partition_point(|other| *other < last.hashed.stripe())).collect();
         if self.is_unsettled() {
             for hashed in keys() {
                 self.partition(hashed).table_for(hashed.fraction).flush_window(&self.pool, hashed.fraction);

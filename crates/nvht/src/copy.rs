@@ -12,7 +12,7 @@ use lodestore_inplace::HeldStripes;
 use crate::inner::Inner;
 use crate::layout::CURSOR_MAX;
 use crate::search::broken_seal;
-use crate::stripe::{Held, STRIPES, stripe_of};
+use crate::stripe::Held;
 
 /// Start of a range of the walk: a partition, and the first fraction in it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,15 +57,12 @@ impl FuzzySource for Inner {
     fn hold_key(&self, key: &[u8]) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
         let hashed = self.hasher.hash(key);
-        Ok(HeldStripes::new(operation, [self.stripes.lock(hashed.partition, stripe_of(hashed.fraction))]))
+        Ok(HeldStripes::new(operation, [self.stripes.lock(hashed.stripe())]))
     }
 
     fn hold_all(&self) -> Result<HeldStripes<'_, Held<'_>>> {
         let operation = self.enter()?;
-        let partitions = 0..self.partitions.len();
-        let all = partitions.flat_map(|partition| (0..STRIPES).map(move |stripe| (partition, stripe)));
-        let stripes = all.map(|(partition, stripe)| self.stripes.lock(partition, stripe));
-        Ok(HeldStripes::new(operation, stripes))
+        Ok(HeldStripes::new(operation, self.stripes.lock_all()))
     }
 
     fn read_held(&self, _held: &Self::Held<'_>, key: &[u8]) -> Result<Option<Entry>> {

@@ -10,7 +10,7 @@ use crate::layout::Superblock;
 use crate::options::NvhtOptions;
 use crate::partition::Partition;
 use crate::slot::SlotForm;
-use crate::stripe::Stripes;
+use crate::stripe::{Stripes, counted_keys, counted_writes};
 use crate::table::{LookupParams, PrefetchLength};
 
 /// State of careful mode: keys may be missing from the lines of an open store.
@@ -138,7 +138,7 @@ impl Inner {
     /// Returns the keys of a partition; `None` before recovery has counted them.
     pub(crate) fn keys_of(&self, partition: usize) -> Option<u64> {
         let before = self.partitions[partition].keys_before.load(Ordering::Acquire);
-        (before >= 0).then(|| u64::try_from(before + self.stripes.keys(partition)).unwrap_or(0))
+        (before >= 0).then(|| u64::try_from(before + counted_keys(&self.stripes, partition)).unwrap_or(0))
     }
 
     /// Returns the keys of all partitions, as far as known.
@@ -155,7 +155,7 @@ impl Inner {
 
     pub(crate) fn account_wear_of(&self, partition: usize) {
         let part = &self.partitions[partition];
-        let all = self.stripes.writes(partition);
+        let all = counted_writes(&self.stripes, partition);
         let before = part.lines_accounted.swap(all, Ordering::Relaxed);
         let (current, ..) = part.words();
         let bytes = all.saturating_sub(before) * crate::layout::LINE_BYTES;

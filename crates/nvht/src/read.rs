@@ -21,7 +21,6 @@ use crate::inner::Inner;
 use crate::record::Record;
 use crate::search::unvouched;
 use crate::slot::Slot;
-use crate::stripe::stripe_of;
 use crate::table::{Hit, Table};
 
 /// Keys of a batched read whose lines are being loaded before the first is examined.
@@ -68,7 +67,7 @@ impl Inner {
     /// data read is durable, or made durable here.
     #[cold]
     fn lookup_locked(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
-        let held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+        let held = self.stripes.lock(hashed.stripe());
         let table = self.partition(hashed).table_for(hashed.fraction);
         let hit = self.find(table, hashed, key);
         if self.is_unsettled() {
@@ -84,8 +83,7 @@ impl Inner {
     /// slot: a batch counts itself before it publishes.
     #[inline]
     fn may_be_in_batch(&self, hashed: Hashed) -> bool {
-        self.batches.load(Ordering::Acquire) != 0
-            && self.stripes.is_locked(hashed.partition, stripe_of(hashed.fraction))
+        self.batches.load(Ordering::Acquire) != 0 && self.stripes.is_locked(hashed.stripe())
     }
 
     /// Returns the record of a hit, if it has not expired, its slot vouches for it and its checksum
@@ -110,7 +108,7 @@ impl Inner {
         if !self.pool.persists() {
             return;
         }
-        let is_locked = self.stripes.is_locked(hashed.partition, stripe_of(hashed.fraction));
+        let is_locked = self.stripes.is_locked(hashed.stripe());
         if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
             return;
         }

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
-use lodestore_inplace::{PIECE_BYTES, SealedExtent, lock, share_out};
+use lodestore_inplace::{PIECE_BYTES, SealedExtent, StripeIndex, lock, share_out};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
@@ -176,7 +176,7 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
         let _quiet = Quiet::begin();
         let _guard = inner.pool.epochs().pin();
         let (from, to) = fractions_of(stripe);
-        let mut held = inner.stripes.lock(partition, stripe);
+        let mut held = inner.stripes.lock(StripeIndex { partition, stripe });
         let mut keys = 0;
         for piece in Inner::tables_of(part, from, to) {
             if inner.is_unsettled() {

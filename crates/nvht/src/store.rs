@@ -27,7 +27,7 @@ use crate::resize::create_table;
 use crate::settle::Reconciler;
 use crate::slot::SlotForm;
 use crate::stats::NvhtStats;
-use crate::stripe::{STRIPES, Stripes};
+use crate::stripe::{Counts, STRIPES, Stripes};
 use crate::table::{PrefetchLength, Table};
 
 /// An NVHT store, open in this process. The crate's documentation states its guarantees.
@@ -97,7 +97,7 @@ impl Nvht {
         let inner = Inner {
             base,
             hasher: hasher_of(&shape),
-            stripes: Stripes::new(partitions.len()),
+            stripes: Stripes::new(partitions.len(), STRIPES, Counts::default()),
             partitions,
             shape,
             growth: GrowthCounts::default(),

@@ -10,6 +10,7 @@ use crate::layout::{CURSOR_MAX, Superblock};
 use crate::partition::{check_stages, load_root};
 use crate::record::Record;
 use crate::search::{broken_seal, damaged_line};
+use crate::stripe::{counted_keys, counted_writes};
 use crate::table::PREFETCH_RECORDS;
 use crate::walk::{FoundSlot, Piece, duplicate_slot};
 
@@ -63,7 +64,7 @@ impl Inner {
             }
         }
         let (mut from, mut is_clean) = (0, true);
-        let begun = (self.stripes.writes(partition), self.stripes.keys(partition));
+        let begun = (counted_writes(&self.stripes, partition), counted_keys(&self.stripes, partition));
         let mut keys = 0;
         while from < CURSOR_MAX {
             if report.bytes >= PIECE_BYTES {
@@ -81,7 +82,7 @@ impl Inner {
             from = to;
         }
         let counted = self.keys_of(partition);
-        let is_idle = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
+        let is_idle = begun == (counted_writes(&self.stripes, partition), counted_keys(&self.stripes, partition));
         if is_idle && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
             report.find(format!("partition {partition}"), format!("it counts {counted:?} keys and has {keys}"));
         }

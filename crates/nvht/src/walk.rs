@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
+use lodestore_inplace::StripeIndex;
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
@@ -54,7 +55,7 @@ impl Inner {
     pub(crate) fn lock_range(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
         debug_assert!(from < to && to <= CURSOR_MAX);
         let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
-        (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
+        (first..=last).map(|stripe| self.stripes.lock(StripeIndex { partition, stripe })).collect()
     }
 
     /// Returns the tables that hold a range, each with its share of the fractions. The caller holds

@@ -30,7 +30,7 @@ use crate::line::{count_slot, raise_reach};
 use crate::record::Record;
 use crate::search::unvouched;
 use crate::slot::{Named, SLOT_BYTES, Slot};
-use crate::stripe::{Held, stripe_of};
+use crate::stripe::Held;
 use crate::table::{FreeSlot, Hit, Table};
 
 /// Result of a publication.
@@ -64,7 +64,7 @@ impl Inner {
     fn lock_key(&self, hashed: Hashed, key: &[u8]) -> Quick<(Held<'_>, Table)> {
         let part = self.partition(hashed);
         part.table_for(hashed.fraction).prefetch(&self.pool, hashed.fraction);
-        let mut held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+        let mut held = self.stripes.lock(hashed.stripe());
         if self.changes.is_active() {
             held = self.record_change(hashed, key, held);
         }
@@ -83,7 +83,7 @@ impl Inner {
         if self.changes.is_crowded() {
             drop(held);
             self.changes.wait_for_copier();
-            held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
+            held = self.stripes.lock(hashed.stripe());
         }
         self.changes.record(key);
         held
