@@ -19,6 +19,7 @@
 //!   finds it again.
 
 use lodestore_contract::{Error, HiddenKeys, Result, VerifyReport};
+use lodestore_inplace::Index;
 use lodestore_media::Mutant;
 
 use crate::careful::FirstDamage;
@@ -78,29 +79,11 @@ impl Inner {
         self.is_careful() && self.careful_mode.first_damage().is_some()
     }
 
-    /// Refuses an answer about all keys if some may be missing. Waits for the walk after a crash.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] naming the first damage; [`Error::Poisoned`] if recovery failed.
-    pub(crate) fn check_complete(&self) -> Result<()> {
-        if !self.is_careful() {
-            return Ok(());
-        }
-        self.recovery.wait_ordered()?;
-        match self.careful_mode.first_damage() {
-            None => Ok(()),
-            Some(FirstDamage { place, what }) => {
-                let what = format!("{what}: keys may be missing from this answer");
-                Err(Error::hiding(place, what, HiddenKeys::Unknown))
-            }
-        }
-    }
-
-    /// As [`Self::check_complete`], for answers from the tree, which lacks the keys of damaged
+    /// As [`Index::check_complete`], for answers from the tree, which lacks the keys of damaged
     /// records.
     ///
     /// # Errors
-    /// As [`Self::check_complete`].
+    /// As [`Index::check_complete`].
     pub(crate) fn check_tree_complete(&self) -> Result<()> {
         self.check_complete()?;
         if self.backend.has_misplaced() {
@@ -121,7 +104,7 @@ impl Inner {
     /// # Errors
     /// [`Error::Corrupt`] if the key may have been in a damaged slot.
     #[inline]
-    pub(crate) fn check_miss(&self, segment: Segment, sig: Signature) -> Result<()> {
+    pub(crate) fn check_absent(&self, segment: Segment, sig: Signature) -> Result<()> {
         if !self.is_careful() || self.pool.mutant(Mutant::EntryCheckIgnored) {
             return Ok(());
         }
@@ -131,7 +114,7 @@ impl Inner {
     /// Reads the buckets of a key for a writer that holds the key's stripe. In careful mode the
     /// free slot is one that is free without doubt.
     #[inline]
-    pub(crate) fn probe(&self, segment: Segment, sig: Signature) -> Probe {
+    pub(crate) fn probe_buckets(&self, segment: Segment, sig: Signature) -> Probe {
         let mut probe = self.table.probe(&self.pool, segment, sig);
         if self.is_careful() {
             probe.free = self.table.find_sound_free(&self.pool, segment, sig);

@@ -27,9 +27,9 @@
 //! * `run`, `wal`: the tree's sorted run at close; the paper's HiKV_wal.
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
-//! * `scan`, `sweep`, `copy`: walks, removal of expired keys, whole-store copies.
+//! * `scan`, `sweep`: walks, removal of expired keys.
 //! * `collect`, `recover`, `verify`: recovery walk, recovery while serving, verification.
-//! * `store`: opening, closing, and the operations of the contract.
+//! * `store`: opening and stop.
 #![forbid(unsafe_code)]
 
 mod adapt;
@@ -37,7 +37,6 @@ mod backend;
 mod batch;
 mod careful;
 mod collect;
-mod copy;
 mod damage;
 mod entry;
 mod extents;

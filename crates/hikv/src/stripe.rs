@@ -6,8 +6,6 @@
 //! 5. A stripe's sequence is the last one given to a record under it, and never decreases. A
 //!    sequence identifies the open that wrote a record; nothing depends on the order of sequences.
 
-use lodestore_inplace::StripeContent;
-
 use crate::layout::GENERATION_SHIFT;
 
 /// The last sequence given to a record under a stripe.
@@ -16,9 +14,6 @@ pub struct Sequence(pub(crate) u64);
 
 /// The stripes of all partitions.
 pub(crate) type Stripes = lodestore_inplace::Stripes<Sequence>;
-
-/// A held stripe.
-pub(crate) type Held<'a> = lodestore_inplace::Held<'a, Sequence>;
 
 impl Sequence {
     /// Returns a sequence above all earlier ones under this stripe. After 2^36 in one open, returns
@@ -33,15 +28,17 @@ impl Sequence {
     }
 }
 
-impl StripeContent for Sequence {
+impl From<u64> for Sequence {
     #[inline]
-    fn from_bits(bits: u64) -> Self {
+    fn from(bits: u64) -> Self {
         Self(bits)
     }
+}
 
+impl From<Sequence> for u64 {
     #[inline]
-    fn bits(self) -> u64 {
-        self.0
+    fn from(sequence: Sequence) -> Self {
+        sequence.0
     }
 }
 

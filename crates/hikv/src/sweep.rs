@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
+use lodestore_inplace::{Engine, Writes};
 
 use crate::inner::Inner;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
@@ -12,7 +13,7 @@ impl Inner {
     /// Removes every key that has expired. Returns their number. Reads only records with an expiry.
     pub(crate) fn sweep_partitions(&self) -> Result<u64> {
         let mut swept = 0;
-        for partition in 0..self.table.shape.partitions as usize {
+        for partition in 0..self.partition_count() {
             let mut expired = Vec::new();
             let guard = self.enter_write()?;
             walk(&self.table, &self.pool, partition, |location, slots| {
@@ -32,10 +33,8 @@ impl Inner {
                 Ok(true)
             })?;
             for position in expired {
-                match self.remove_expired(position) {
-                    Ok(removed) => swept += u64::from(removed),
-                    Err(Error::Corrupt { .. }) => {}
-                    Err(error) => return Err(error),
+                if let Ok(record) = Record::read(&self.pool, position) {
+                    swept += self.remove_expired(record.key(), |hit| hit.record_at == position)?;
                 }
             }
             drop(guard);

@@ -36,7 +36,7 @@ pub(crate) struct Table {
 
 /// A segment as its directory names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub struct Segment {
     pub(crate) at: NvPtr,
     pub(crate) depth: u32,
 }
@@ -96,17 +96,9 @@ pub(crate) enum Verdict<'a> {
 /// A slot with a free entry.
 pub(crate) type FreeSlot = (NvPtr, Entry);
 
-/// An entry that names a record of the requested key.
-#[derive(Clone, Copy)]
-pub(crate) struct Hit<'a> {
-    /// Location of the entry.
-    pub(crate) slot: NvPtr,
-    /// Content of the entry.
-    pub(crate) entry: Entry,
-    /// The record's position; its tag is the expiry bit.
-    pub(crate) position: NvPtr,
-    pub(crate) record: Record<'a>,
-}
+/// An entry that names a record of the requested key. Always bound. The tag of the record's position
+/// is the expiry bit.
+pub(crate) type Hit<'a> = lodestore_inplace::Found<'a, Entry, u64>;
 
 /// Number of records to prefetch ahead in walks.
 pub(crate) const PREFETCH_RECORDS: usize = 12;
@@ -195,7 +187,7 @@ impl Table {
                 pool.prefetch(position.untagged(), PREFETCH_BYTES);
                 let record = Record::read(pool, position)?;
                 if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
-                    return Ok(Some(Hit { slot, entry, position, record }));
+                    return Ok(Some(Hit { at: slot, entry, record_at: position, record, is_bound: true }));
                 }
                 check_other_record(&record, slot, entry)?;
             }

@@ -17,7 +17,7 @@ const CHUNK_KEYS: usize = 1024;
 impl Inner {
     /// Checks superblock, directories, segments, records, tree and allocator. The store may be in
     /// use. Then the comparison of keys between tree and index is skipped.
-    pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+    pub(crate) fn verify_all(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         drop(self.enter()?);
         let mut report = VerifyReport::default();
         let begun = (self.backend.enqueued(), self.backend.trees().len());

@@ -17,16 +17,6 @@ const LOCKED_FLAG: u64 = 1;
 /// Attempts before the thread yields the processor.
 const SPIN_ATTEMPTS: u32 = 128;
 
-/// The 63 bits that a stripe's word holds next to its lock. Only the holder changes them, and
-/// storing them costs nothing: the word is stored when the stripe is freed.
-pub trait StripeContent: Copy {
-    /// Returns the content with these bits; the top bit is 0.
-    fn from_bits(bits: u64) -> Self;
-
-    /// Returns the bits.
-    fn bits(self) -> u64;
-}
-
 /// The location of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StripeIndex {
@@ -36,7 +26,8 @@ pub struct StripeIndex {
     pub stripe: usize,
 }
 
-/// The stripes of all partitions.
+/// The stripes of all partitions. Next to its lock, a stripe's word holds a content of 63 bits.
+/// Only the holder changes it, at no cost: the word is stored when the stripe is freed.
 pub struct Stripes<C> {
     words: Box<[AtomicU64]>,
     per_partition: usize,
@@ -44,18 +35,18 @@ pub struct Stripes<C> {
 }
 
 /// A held stripe. Freed on drop, also if the holder panics.
-pub struct Held<'a, C: StripeContent> {
+pub struct Held<'a, C: Copy + Into<u64>> {
     word: &'a AtomicU64,
     content: C,
 }
 
-impl<C: StripeContent> Stripes<C> {
+impl<C: Copy + From<u64> + Into<u64>> Stripes<C> {
     /// Creates free stripes with this content.
     ///
     /// # Panics
     /// If the content has more than 63 bits.
     pub fn new(partitions: usize, per_partition: usize, content: C) -> Self {
-        let bits = content.bits();
+        let bits: u64 = content.into();
         assert!(bits < 1 << 63);
         let words = (0..partitions * per_partition).map(|_| AtomicU64::new(bits << 1)).collect();
         Self { words, per_partition, content: PhantomData }
@@ -77,7 +68,7 @@ impl<C: StripeContent> Stripes<C> {
             if now & LOCKED_FLAG == 0
                 && word.compare_exchange_weak(now, now | LOCKED_FLAG, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
-                return Held { word, content: C::from_bits(now >> 1) };
+                return Held { word, content: C::from(now >> 1) };
             }
             spins += 1;
             if spins < SPIN_ATTEMPTS { hint::spin_loop() } else { thread::yield_now() }
@@ -110,7 +101,7 @@ impl<C: StripeContent> Stripes<C> {
     /// Returns the contents of a partition's stripes. Holders may be changing them.
     pub fn contents(&self, partition: usize) -> impl Iterator<Item = C> {
         let words = &self.words[partition * self.per_partition..(partition + 1) * self.per_partition];
-        words.iter().map(|word| C::from_bits(word.load(Ordering::Relaxed) >> 1))
+        words.iter().map(|word| C::from(word.load(Ordering::Relaxed) >> 1))
     }
 
     fn partitions(&self) -> usize {
@@ -123,7 +114,7 @@ impl<C: StripeContent> Stripes<C> {
     }
 }
 
-impl<C: StripeContent> Deref for Held<'_, C> {
+impl<C: Copy + Into<u64>> Deref for Held<'_, C> {
     type Target = C;
 
     #[inline]
@@ -132,17 +123,17 @@ impl<C: StripeContent> Deref for Held<'_, C> {
     }
 }
 
-impl<C: StripeContent> DerefMut for Held<'_, C> {
+impl<C: Copy + Into<u64>> DerefMut for Held<'_, C> {
     #[inline]
     fn deref_mut(&mut self) -> &mut C {
         &mut self.content
     }
 }
 
-impl<C: StripeContent> Drop for Held<'_, C> {
+impl<C: Copy + Into<u64>> Drop for Held<'_, C> {
     #[inline]
     fn drop(&mut self) {
-        self.word.store(self.content.bits() << 1, Ordering::Release);
+        self.word.store(self.content.into() << 1, Ordering::Release);
     }
 }
 
@@ -150,19 +141,9 @@ impl<C: StripeContent> Drop for Held<'_, C> {
 mod tests {
     use super::*;
 
-    impl StripeContent for u64 {
-        fn from_bits(bits: u64) -> Self {
-            bits
-        }
-
-        fn bits(self) -> u64 {
-            self
-        }
-    }
-
     #[test]
     fn a_held_stripe_is_visible_and_a_panic_frees_it() {
-        let stripes = Stripes::new(2, 3, 10);
+        let stripes = Stripes::new(2, 3, 10_u64);
         let index = |partition, stripe| StripeIndex { partition, stripe };
         let held = stripes.lock(index(1, 2));
         assert!(stripes.is_locked(index(1, 2)));

@@ -3,15 +3,17 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lodestore_inplace::Base;
+use lodestore_contract::{Error, Pair, Result, Visit};
+use lodestore_inplace::{Base, Index, StripeIndex};
 
 use crate::hash::{Hashed, Hasher};
 use crate::layout::Superblock;
 use crate::options::NvhtOptions;
 use crate::partition::Partition;
-use crate::slot::SlotForm;
-use crate::stripe::{Stripes, counted_keys, counted_writes};
-use crate::table::{LookupParams, PrefetchLength};
+use crate::search::broken_seal;
+use crate::slot::{Slot, SlotForm};
+use crate::stripe::{Counts, Stripes, Target, counted_keys, counted_writes};
+use crate::table::{Hit, LookupParams, PrefetchLength};
 
 /// State of careful mode: keys may be missing from the lines of an open store.
 pub(crate) struct CarefulMode {
@@ -43,7 +45,7 @@ impl CarefulMode {
 }
 
 /// An open store.
-pub(crate) struct Inner {
+pub struct Inner {
     pub(crate) base: Base,
     pub(crate) shape: Superblock,
     pub(crate) hasher: Hasher,
@@ -78,6 +80,55 @@ pub(crate) struct GrowthCounts {
     pub(crate) all_ns: AtomicU64,
     /// Steps of more than a millisecond.
     pub(crate) over_1_ms: AtomicU64,
+}
+
+impl Index for Inner {
+    type Own = u32;
+    type Hash = Hashed;
+    type Entry = Slot;
+    type Stripe = Counts;
+
+    #[inline]
+    fn hash_key(&self, key: &[u8]) -> Hashed {
+        self.hasher.hash(key)
+    }
+
+    #[inline]
+    fn stripe_of(hash: Hashed) -> StripeIndex {
+        hash.stripe()
+    }
+
+    #[inline]
+    fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    #[inline]
+    fn verifies_reads(&self) -> bool {
+        self.options.verify_reads
+    }
+
+    fn find_held(&self, target: Target<'_>) -> Result<Option<Hit<'_>>> {
+        let table = self.partition(target.hash).table_for(target.hash.fraction);
+        self.find(table, target.hash, target.key).inspect_err(|error| self.corrupt(error))
+    }
+
+    /// A piece is a range of fractions. Its stripes are held while its slots are copied: no key
+    /// moves or changes meanwhile.
+    fn visit_piece(
+        &self,
+        partition: usize,
+        from: u64,
+        _verifies: bool,
+        wrong: &mut Option<Error>,
+        visit: &mut dyn FnMut(Pair<'_>) -> Visit,
+    ) -> Result<Option<u64>> {
+        self.visit_range(partition, from, wrong, visit)
+    }
+
+    fn check_complete(&self) -> Result<()> {
+        if self.is_seal_broken() { Err(broken_seal()) } else { Ok(()) }
+    }
 }
 
 impl Inner {

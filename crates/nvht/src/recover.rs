@@ -21,14 +21,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
-use lodestore_inplace::{PIECE_BYTES, SealedExtent, StripeIndex, lock, share_out};
+use lodestore_inplace::{PIECE_BYTES, SealedExtent, StripeIndex, lock, share_out, unvouched};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::partition::{Partition, extent_of};
 use crate::record::{Placed, Record};
-use crate::search::{damaged_line, unvouched};
+use crate::search::damaged_line;
 use crate::settle::Reconciler;
 use crate::stripe::{STRIPES, fractions_of};
 use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};

@@ -6,6 +6,7 @@
 //! slot.
 
 use lodestore_contract::{Error, Result};
+use lodestore_inplace::unvouched;
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Hashed;
@@ -86,7 +87,7 @@ impl Inner {
             Some(record) if record.key() == key => {
                 let is_bound =
                     self.form.is_bound(slot, record.binding()) || self.pool.mutant(Mutant::EntryCheckIgnored);
-                Some(Hit { at, slot, record_at, record, is_bound })
+                Some(Hit { at, entry: slot, record_at, record, is_bound })
             }
             Some(record) if record.vouched_fraction(self.hasher, self.form, slot, hashed.partition).is_some() => None,
             _ => {
@@ -185,10 +186,4 @@ pub(crate) fn broken_seal() -> Error {
         "the store's index",
         "it is not as the last clean stop left it, so any key may be missing: restore a backup, or export what is left",
     )
-}
-
-/// Returns the error of a slot that does not vouch for the record at `record`.
-#[cold]
-pub(crate) fn unvouched(record: NvPtr) -> Error {
-    Error::corrupt(format!("slot of record {record:?}"), "it names the record of another key, or an older record")
 }

@@ -1,18 +1,15 @@
-//! The open store: creation, opening, closing, and the operations of the contract.
+//! The engine of an open store: creation, opening and stop.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, Options, Pair,
-    PoisonReason, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    EngineCounters, Error, Options, PoisonReason, Progress, Result, Scan, ScanRange, VerifyReport, Visit,
 };
-use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
-use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
+use lodestore_inplace::{Base, Begun, Behind, Engine, OpenStore, Running, SealCheck, Shape, StoreEngine, random_seed};
+use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool, PoolOptions};
 
 use crate::hash::{HashKind, Hasher};
 use crate::inner::{CarefulMode, GrowthCounts, Inner};
@@ -31,45 +28,21 @@ use crate::stripe::{Counts, STRIPES, Stripes};
 use crate::table::{PrefetchLength, Table};
 
 /// An NVHT store, open in this process. The crate's documentation states its guarantees.
-///
-/// Dropping it without [`Store::close`] equals a crash for the medium: no acknowledged write is
-/// lost, and the next open recovers.
-pub struct Nvht {
-    running: Running<Inner>,
-}
+pub type Nvht = OpenStore<Inner>;
 
-impl Nvht {
-    /// Creates a new store in directory `dir`.
-    ///
-    /// # Errors
-    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`],
-    /// [`Error::Io`].
-    pub fn create(dir: &Path, options: &NvhtOptions) -> Result<Self> {
-        options.check()?;
-        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
-        let created = pool.created_in(dir);
-        Self::start(pool, &report, options).inspect_err(|_| created.remove())
+impl StoreEngine for Inner {
+    const NAME: &'static str = ENGINE;
+    const FORMAT: u32 = FORMAT;
+    const HAS_SCAN: bool = false;
+    type Options = NvhtOptions;
+
+    fn check_options(options: &NvhtOptions) -> Result<&PoolOptions> {
+        options.check().map(|()| &options.pool)
     }
 
-    /// Opens the store in directory `dir`, reading no records. After a clean stop the tables are
-    /// compared with the stop's seal; after a crash they are checked after this returns.
-    ///
-    /// # Errors
-    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`],
-    /// [`Error::Locked`], [`Error::MachineRestarted`], [`Error::DurabilityRefused`],
-    /// [`Error::Corrupt`], [`Error::Io`].
-    pub fn open(dir: &Path, options: &NvhtOptions) -> Result<Self> {
-        options.check()?;
-        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
-        Self::start(pool, &report, options)
-    }
-
-    /// Starts a store on a pool that was just created or opened. The pool may be the crash
-    /// simulator's.
-    ///
-    /// # Errors
-    /// As [`Nvht::create`] and [`Nvht::open`].
-    pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<Self> {
+    /// Reads no records. After a clean stop the tables are compared with the stop's seal; after a
+    /// crash they are checked after the open.
+    fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<(Self, Behind)> {
         let opened = Instant::now();
         if report.engine_format < FORMAT {
             let (part, found) = (ENGINE.to_owned(), report.engine_format);
@@ -121,27 +94,54 @@ impl Nvht {
             recovers: walks && options.recovery_threads > 0,
             sweep_ms: options.sweep_ms,
         };
-        Ok(Self { running: Running::start(inner, behind)? })
+        Ok((inner, behind))
     }
 
-    /// Starts a scrub pass without its pause, for tests.
-    #[doc(hidden)]
-    pub fn scrub_now(&self) {
-        self.running.scrub_now();
+    fn count_keys(&self) -> Result<u64> {
+        self.recovery.wait_done()?;
+        self.check_countable()?;
+        Ok(self.keys())
     }
 
-    /// Removes every key that has expired. Returns their number. Also runs every `sweep-ms` in a
-    /// thread of its own.
-    ///
-    /// # Errors
-    /// The contract's common ones.
-    pub fn sweep_expired(&self) -> Result<u64> {
-        self.inner().sweep()
+    fn add_creation_options(&self, options: &mut Options) {
+        let shape = self.shape;
+        options.set("partitions", shape.partitions.to_string());
+        options.set("initial-capacity", shape.first_slots.to_string());
+        options.set("load-factor", format!("{:.2}", f64::from(shape.load) / 100.0));
+        options.set("probe-length", (shape.probe_lines * LINE_SLOTS as u32).to_string());
+        options.set("hash", if shape.hash == HashKind::Murmur3 { "murmur3" } else { "xxh3" });
     }
 
-    #[inline]
-    pub(crate) fn inner(&self) -> &Inner {
-        &self.running.inner
+    fn counters(&self) -> (u64, EngineCounters) {
+        if self.open.is_open() {
+            self.account_wear();
+        }
+        let recovery = self.recovery.state();
+        let keys = if recovery.done { self.keys() } else { recovery.keys };
+        (keys, EngineCounters::new(NvhtStats::of(self)))
+    }
+
+    fn scan_each(&self, _range: &ScanRange, _visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        self.no_order()
+    }
+
+    fn scan(running: &Arc<Running<Self>>, _range: &ScanRange) -> Result<Scan> {
+        running.inner.no_order()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.verify_all(progress)
+    }
+}
+
+impl Inner {
+    fn no_order<T>(&self) -> Result<T> {
+        drop(self.enter()?);
+        Err(Error::Unsupported {
+            engine: ENGINE,
+            what: "ordered scan, since a hash table has no order".into(),
+            instead: "use `Db::for_each`, which needs no order, or the engine hikv, which keeps an order",
+        })
     }
 }
 
@@ -287,15 +287,6 @@ fn mark_extents(inner: &Inner) {
 }
 
 impl Engine for Inner {
-    #[inline]
-    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
-        self.try_put(key, value, expiry, when)
-    }
-
-    fn try_modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
-        self.try_change(key, decide)
-    }
-
     fn dram(&self) -> (u64, u64) {
         let partitions = size_of_val(&*self.partitions) as u64;
         let fixed = self.stripes.dram_bytes() + partitions + self.logs.dram_bytes() + size_of::<Self>() as u64;
@@ -322,153 +313,5 @@ impl Engine for Inner {
         self.account_wear();
         self.save_counts();
         self.save_seal()
-    }
-}
-
-impl Nvht {
-    fn no_order<T>(&self) -> Result<T> {
-        drop(self.inner().enter()?);
-        Err(Error::Unsupported {
-            engine: ENGINE,
-            what: "ordered scan, since a hash table has no order".into(),
-            instead: "use `Db::for_each`, which needs no order, or the engine hikv, which keeps an order",
-        })
-    }
-}
-
-impl Store for Nvht {
-    fn engine(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { batch: true, expiry: true, power: true, ..Capabilities::default() }
-    }
-
-    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.inner().get_into(key, value)
-    }
-
-    fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.inner().get_with(key, with)
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.inner().contains(key)
-    }
-
-    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.inner().multi_get(keys, each)
-    }
-
-    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
-        self.inner().expiry(key)
-    }
-
-    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
-        self.inner().write(key, value, expiry, When::Always).map(|_| ())
-    }
-
-    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
-        self.inner().write(key, value, lifetime.resolve(None), When::Absent)
-    }
-
-    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
-        self.inner().update(key, value, lifetime)
-    }
-
-    fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.inner().delete(key).map_err(|error| *error)
-    }
-
-    fn compare_and_swap(
-        &self,
-        key: &[u8],
-        expected: Option<&[u8]>,
-        new: Option<&[u8]>,
-        lifetime: Lifetime,
-    ) -> Result<Swap> {
-        self.inner().compare_and_swap(key, expected, new, lifetime)
-    }
-
-    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
-        self.inner().update_with(key, change)
-    }
-
-    fn scan_each(&self, _range: &ScanRange, _visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
-        self.no_order()
-    }
-
-    fn scan(&self, _range: &ScanRange) -> Result<Scan> {
-        self.no_order()
-    }
-
-    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
-        self.inner().for_each_pair(visit)
-    }
-
-    fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
-        self.inner().write_batch(conditions, batch)
-    }
-
-    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
-        copy_fuzzy(self.inner(), sink)
-    }
-
-    fn len(&self) -> Result<u64> {
-        drop(self.inner().enter()?);
-        self.inner().recovery.wait_done()?;
-        self.inner().check_countable()?;
-        Ok(self.inner().keys())
-    }
-
-    fn identity(&self) -> Option<u64> {
-        Some(self.inner().pool.identity() | 1)
-    }
-
-    fn creation_options(&self) -> Options {
-        let (inner, shape) = (self.inner(), self.inner().shape);
-        let mut options = inner.pool.creation_options();
-        options.set("partitions", shape.partitions.to_string());
-        options.set("initial-capacity", shape.first_slots.to_string());
-        options.set("load-factor", format!("{:.2}", f64::from(shape.load) / 100.0));
-        options.set("probe-length", (shape.probe_lines * LINE_SLOTS as u32).to_string());
-        options.set("hash", if shape.hash == HashKind::Murmur3 { "murmur3" } else { "xxh3" });
-        options
-    }
-
-    fn opening(&self) -> u64 {
-        self.inner().pool.opening()
-    }
-
-    fn stats(&self) -> Stats {
-        let inner = self.inner();
-        if inner.open.is_foreign() {
-            return Stats { engine: ENGINE, ..Stats::default() };
-        }
-        if inner.open.is_open() {
-            inner.account_wear();
-        }
-        let recovery = inner.recovery.state();
-        let keys = if recovery.done { inner.keys() } else { recovery.keys };
-        inner.stats(ENGINE, keys, inner.dram(), EngineCounters::new(NvhtStats::of(inner)))
-    }
-
-    fn sync(&self) -> Result<()> {
-        let _guard = self.inner().enter()?;
-        self.inner().pool.sync()
-    }
-
-    fn wait_recovered(&self) -> Result<()> {
-        self.inner().open.check_process()?;
-        self.inner().recovery.wait_done()
-    }
-
-    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
-        self.inner().verify(progress)
-    }
-
-    fn close(&self) -> Result<()> {
-        self.running.close()
     }
 }

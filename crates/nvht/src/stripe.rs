@@ -8,7 +8,7 @@
 //! 6. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`). A
 //!    key's table therefore cannot change for the holder of its stripe.
 
-use lodestore_inplace::{StripeContent, StripeIndex};
+use lodestore_inplace::StripeIndex;
 
 use crate::hash::Hashed;
 
@@ -36,6 +36,9 @@ impl Hashed {
         StripeIndex { partition: self.partition, stripe: stripe_of(self.fraction) }
     }
 }
+
+/// A key and its hash.
+pub(crate) type Target<'k> = lodestore_inplace::Target<'k, Hashed>;
 
 /// Counts under a stripe since the open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,15 +75,17 @@ impl Counts {
     }
 }
 
-impl StripeContent for Counts {
+impl From<u64> for Counts {
     #[inline]
-    fn from_bits(bits: u64) -> Self {
+    fn from(bits: u64) -> Self {
         Self { keys: (bits >> WRITES_BITS) as u32 as i32, writes: bits as u32 & WRITES_MAX }
     }
+}
 
+impl From<Counts> for u64 {
     #[inline]
-    fn bits(self) -> u64 {
-        u64::from(self.keys as u32) << WRITES_BITS | u64::from(self.writes)
+    fn from(counts: Counts) -> Self {
+        u64::from(counts.keys as u32) << WRITES_BITS | u64::from(counts.writes)
     }
 }
 

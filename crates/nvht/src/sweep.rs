@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
+use lodestore_inplace::Writes;
 
 use crate::inner::Inner;
 use crate::layout::CURSOR_MAX;
+use crate::record::Record;
 use crate::slot::Slot;
 
 impl Inner {
@@ -19,12 +21,8 @@ impl Inner {
                 let to = Self::range_end(&self.partitions[partition], from);
                 for found in self.copy_range(partition, from, to, Slot::expires) {
                     self.expiring.store(true, Ordering::Relaxed);
-                    match self.remove_expired(found.slot) {
-                        Ok(removed) => swept += u64::from(removed),
-                        // A damaged record stays, and `verify` reports it: the damage may be in its
-                        // expiry.
-                        Err(Error::Corrupt { .. }) => {}
-                        Err(error) => return Err(error),
+                    if let Ok(record) = Record::read(&self.pool, found.record_at) {
+                        swept += self.remove_expired(record.key(), |hit| hit.entry == found.slot)?;
                     }
                 }
                 from = to;

@@ -17,7 +17,7 @@ use crate::walk::{FoundSlot, Piece, duplicate_slot};
 impl Inner {
     /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in
     /// use.
-    pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+    pub(crate) fn verify_all(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         drop(self.enter()?);
         let mut report = VerifyReport::default();
         if let Err(error) = self.recovery.wait_done() {

@@ -11,14 +11,14 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
-use lodestore_inplace::StripeIndex;
+use lodestore_inplace::{StripeIndex, unvouched};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, LINE_BYTES};
 use crate::partition::Partition;
 use crate::record::{Placed, Record};
-use crate::search::{broken_seal, damaged_line, unvouched};
+use crate::search::damaged_line;
 use crate::slot::Slot;
 use crate::stripe::{Held, stripe_of};
 use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
@@ -151,27 +151,6 @@ impl Inner {
     pub(crate) fn range_end(part: &Partition, from: u64) -> u64 {
         let table = part.current();
         table.first_fraction(table.home(from as u32) + RANGE_LINES)
-    }
-
-    /// Calls `visit` for every live pair, as
-    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) specifies.
-    pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
-        let mut visited = 0;
-        let mut wrong = self.is_seal_broken().then(broken_seal);
-        let mut visit_pair = |pair: Pair<'_>| {
-            visited += 1;
-            visit(pair)
-        };
-        for partition in 0..self.partitions.len() {
-            let mut from = 0;
-            while from < CURSOR_MAX {
-                match self.visit_range(partition, from, &mut wrong, &mut visit_pair)? {
-                    Some(to) => from = to,
-                    None => return Ok(visited),
-                }
-            }
-        }
-        wrong.map_or(Ok(visited), Err)
     }
 
     /// Calls `visit` for every live pair in the range that begins at `from`. Stores the first
