@@ -43,7 +43,7 @@ use crate::layout::{BUCKET_ENTRIES, ENTRY_BYTES};
 use crate::probe::Probe;
 use crate::record::Record;
 use crate::split::split;
-use crate::stripe::Sequence;
+use crate::stripe::next_sequence;
 use crate::table::{Hit, Segment, SegmentLocation, Table, Verdict, unbound_entry};
 use crate::tree_op::TreeOp;
 use crate::write::{is_of_another_key, position_of};
@@ -110,7 +110,7 @@ impl Batches for Inner {
     }
 
     fn store_unheld(&self, target: Target<'_>, value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
-        let sequence = self.stripes.lock(target.hash.stripe).next_sequence();
+        let sequence = next_sequence(&mut self.stripes.lock(target.hash.stripe));
         self.store_record(sequence, target.key, value, expiry)
     }
 }
@@ -145,7 +145,7 @@ impl Inner {
 
     /// Acquires all stripes of the partitions of a batch and its conditions, in ascending order of
     /// partitions.
-    fn lock_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_, Sequence>>> {
+    fn lock_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_, u64>>> {
         let of_items = items.iter().map(|item| item.target.hash.stripe.partition);
         let mut partitions: Vec<usize> =
             of_items.chain(required.iter().map(|(target, _)| target.hash.stripe.partition)).collect();

@@ -63,16 +63,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
         |partition, result: &mut ThreadResult| walk_partition(inner, partition, result),
         |result| result.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
     )?;
-    // The thread that walked a segment flushed and fenced it. If a sync failed, readers continue to
-    // make the data that they return durable.
-    if inner.pool.check().is_ok() {
-        inner.unsettled.store(false, Ordering::Release);
-    }
-    inner.end_careful_mode();
-    inner.recovery.count_left_out(results.iter().map(|result| result.damaged.len()).sum());
-    for position in results.iter().flat_map(|result| &result.damaged) {
-        inner.keep_damaged::<u64>(*position);
-    }
+    inner.end_walk::<u64>(results.iter().flat_map(|result| &result.damaged).copied());
     Ok(merge(&inner.pool, results.into_iter().map(|result| result.found).collect()))
 }
 

@@ -19,10 +19,9 @@
 //!   finds it again.
 
 use lodestore_contract::{Error, HiddenKeys, Result, VerifyReport};
-use lodestore_inplace::Index;
+use lodestore_inplace::{FirstDamage, Index};
 use lodestore_media::Mutant;
 
-use crate::careful::FirstDamage;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::BUCKET_BYTES;
@@ -41,42 +40,11 @@ pub(crate) enum Reuse {
 }
 
 impl Inner {
-    /// Returns whether a miss has to be checked.
-    #[inline]
-    pub(crate) fn is_careful(&self) -> bool {
-        self.careful_mode.is_on()
-    }
-
-    /// Records damage to the index, permanently for this open. The caller reports it.
-    #[cold]
-    pub(crate) fn note_damage(&self, error: &Error) {
-        self.careful_mode.note_damage(error);
-    }
-
-    /// Records damage that the open or the walk found, and reports it: as an event, and in the
-    /// number of damaged places.
-    #[cold]
-    pub(crate) fn count_damage(&self, error: &Error) {
-        self.corrupt(error);
-        self.recovery.count_corrupt();
-        self.note_damage(error);
-    }
-
     /// Adds the first damage of this open to a report, if there is any.
     pub(crate) fn report_first_damage(&self, report: &mut VerifyReport) {
         if let Some(FirstDamage { place, what }) = self.careful_mode.first_damage() {
             report.find(place, what);
         }
-    }
-
-    /// Ends careful mode, if the walk that just ended found no damage.
-    pub(crate) fn end_careful_mode(&self) {
-        self.careful_mode.end();
-    }
-
-    /// Returns whether damage to the index was found in this open.
-    pub(crate) fn has_damage(&self) -> bool {
-        self.is_careful() && self.careful_mode.first_damage().is_some()
     }
 
     /// As [`Index::check_complete`], for answers from the tree, which lacks the keys of damaged
@@ -134,7 +102,7 @@ impl Inner {
             Verdict::Whole(_) | Verdict::BadRecord(..) => Reuse::Taken,
             Verdict::Damaged(error) => {
                 self.corrupt(&error);
-                self.note_damage(&error);
+                self.careful_mode.note_damage(&error);
                 Reuse::Damaged
             }
         }

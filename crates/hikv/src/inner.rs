@@ -5,19 +5,19 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, HiddenKeys, Pair, Result, Visit};
 use lodestore_index::KeyResolver;
-use lodestore_inplace::{Base, Index, StripeIndex, lock};
+use lodestore_inplace::{Base, FirstDamage, Index, StripeIndex};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::backend::{Backend, Retire};
-use crate::careful::{CarefulMode, FirstDamage};
 use crate::entry::Entry;
 use crate::hash::{Hashed, Target};
 use crate::options::HiKvOptions;
 use crate::record::Record;
 use crate::sampler::Sampler;
-use crate::stripe::{Sequence, Stripes};
+use crate::stripe::Stripes;
 use crate::table::{Hit, PREFETCH_BYTES, Table, walk_from};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
@@ -121,7 +121,6 @@ pub struct Inner {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
-    pub(crate) careful_mode: CarefulMode,
     /// An entry was changed since the open: the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
     /// Extents of the run that was loaded. The run is kept until the next clean stop.
@@ -141,7 +140,7 @@ impl Index for Inner {
     type Own = u64;
     type Hash = Hashed;
     type Entry = Entry;
-    type Stripe = Sequence;
+    type Stripe = u64;
 
     #[inline]
     fn hash_key(&self, key: &[u8]) -> Hashed {

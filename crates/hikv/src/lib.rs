@@ -20,7 +20,7 @@
 //! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
 //! * `extents`: check of the extent table.
-//! * `damage`, `careful`: known damage to the index; the check of misses.
+//! * `damage`: known damage to the index; the check of misses.
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
 //! * `backend`: updating queues (the tree's work queues), their threads, and the tree's rebuild.
@@ -35,7 +35,6 @@
 mod adapt;
 mod backend;
 mod batch;
-mod careful;
 mod collect;
 mod damage;
 mod entry;

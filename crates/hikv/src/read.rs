@@ -1,25 +1,12 @@
-//! Reads of single keys. A reader acquires no lock and writes no shared memory, except its epoch,
-//! and except the key's stripe during a batch.
-//!
-//! Durable linearizability: an entry may be visible before it is durable. After reading an entry
-//! (or finding none), a reader therefore checks whether the key's stripe is held. If so, it flushes
-//! the data that it read, and fences before it returns. If the stripe is free, the data is durable
-//! already (`stripe.rs`, invariant 3). The exception is data of a killed process
-//! (`Base::unsettled`), which is also made durable first.
-//!
-//! A batch is one step to readers. A reader that has read an entry, or found none, checks for a
-//! running batch. If one runs and the key's stripe is held, it reads again under the stripe
-//! (`batch.rs`).
+//! Lookups of readers (`lodestore_inplace::Reads`).
 //!
 //! A miss counts only if the directory still names the same segment: a split may have moved the key
 //! meanwhile. In careful mode (`damage.rs`) it counts only if no slot of the key's buckets is
 //! damaged.
 
-use std::sync::atomic::Ordering;
-
-use lodestore_contract::{Expiry, Result};
+use lodestore_contract::Result;
 use lodestore_inplace::Reads;
-use lodestore_media::{Mutant, NvPtr};
+use lodestore_media::NvPtr;
 
 use crate::entry::Entry;
 use crate::hash::Signature;
@@ -45,19 +32,7 @@ impl Inner {
     #[inline]
     fn lookup_signed(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
         let found = self.lookup_unlocked(sig, key);
-        if self.is_in_batch(sig) { self.lookup_locked(sig, key) } else { found }
-    }
-
-    /// Returns whether the entry of this key may belong to a batch that has not stored all of its
-    /// entries yet.
-    #[inline]
-    fn is_in_batch(&self, sig: Signature) -> bool {
-        self.batches.load(Ordering::Acquire) != 0 && self.is_stripe_held(sig)
-    }
-
-    #[cold]
-    fn is_stripe_held(&self, sig: Signature) -> bool {
-        self.stripes.is_locked(self.table.placement.stripe(sig))
+        if self.may_be_in_batch(|| self.table.placement.stripe(sig)) { self.lookup_locked(sig, key) } else { found }
     }
 
     #[cold]
@@ -74,7 +49,7 @@ impl Inner {
             match self.table.find(&self.pool, segment, sig, key).inspect_err(|error| self.corrupt(error))? {
                 Some(hit) => {
                     self.persist_read(sig, segment, Some(hit.at));
-                    return self.check_hit(hit);
+                    return self.check_found(&hit);
                 }
                 None if self.table.segment(&self.pool, sig).at == segment.at => {
                     self.persist_read(sig, segment, None);
@@ -86,29 +61,10 @@ impl Inner {
         }
     }
 
-    /// Returns the record of a hit, if it has not expired and its checksum is right.
-    #[inline]
-    fn check_hit<'a>(&'a self, hit: Hit<'a>) -> Result<Option<Record<'a>>> {
-        if self.options.verify_reads
-            && let Err(error) = hit.record.check(hit.record_at)
-        {
-            self.corrupt(&error);
-            return Err(error);
-        }
-        if hit.record.expiry().is_some_and(Expiry::is_past) {
-            return Ok(None);
-        }
-        Ok(Some(hit.record))
-    }
-
-    /// Makes the data that was read durable if a writer holds the stripe (see the module docs).
+    /// Makes the data that was read durable if necessary.
     #[inline]
     fn persist_read(&self, sig: Signature, segment: Segment, slot: Option<NvPtr>) {
-        if !self.pool.persists() {
-            return;
-        }
-        let is_locked = self.stripes.is_locked(self.table.placement.stripe(sig));
-        if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
+        if !self.must_persist_read(|| self.table.placement.stripe(sig)) {
             return;
         }
         match slot {
@@ -181,9 +137,12 @@ impl Reads for Inner {
         {
             let position = entry.position();
             let record = Record::read(&self.pool, position)?;
-            if record.key() == key && entry.is_bound(slot, record.binding()) && !self.is_in_batch(sig) {
+            if record.key() == key
+                && entry.is_bound(slot, record.binding())
+                && !self.may_be_in_batch(|| self.table.placement.stripe(sig))
+            {
                 self.persist_read(sig, segment, Some(slot));
-                return self.check_hit(Hit { at: slot, entry, record_at: position, record, is_bound: true });
+                return self.check_found(&Hit { at: slot, entry, record_at: position, record, is_bound: true });
             }
         }
         self.lookup_signed(sig, key)

@@ -128,7 +128,7 @@ impl Inner {
                 }
                 Verdict::Damaged(error) => {
                     self.corrupt(&error);
-                    self.note_damage(&error);
+                    self.careful_mode.note_damage(&error);
                     wrong.get_or_insert(error);
                     continue;
                 }

@@ -8,23 +8,22 @@ use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
     EngineCounters, Error, Options, PoisonReason, Progress, Result, Scan, ScanRange, VerifyReport, Visit,
 };
-use lodestore_inplace::{Base, Begun, Behind, Engine, OpenStore, Running, SealCheck, Shape, StoreEngine, random_seed};
+use lodestore_inplace::{
+    Base, Begun, Behind, CarefulMode, Engine, OpenStore, Running, SealCheck, StoreEngine, random_seed,
+};
 use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 
 use crate::backend::{Backend, Config};
-use crate::careful::CarefulMode;
 use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{
-    ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word, superblock_lost,
-};
+use crate::layout::{ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word};
 use crate::options::{Backends, HiKvOptions};
 use crate::recover;
 use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
 use crate::split::{check_splits, format, persist_directories, repair};
 use crate::stats::HikvStats;
-use crate::stripe::{Sequence, Stripes};
+use crate::stripe::Stripes;
 use crate::table::Table;
 use crate::wal::Wal;
 
@@ -47,7 +46,7 @@ impl StoreEngine for Inner {
     fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<(Self, Behind)> {
         let opened = Instant::now();
         let mut options = options.clone();
-        let begun = Begun::begin(&pool, report, || new_shape(&options))?;
+        let begun = Begun::begin(&pool, report, || new_shape(&options), |shape| format(&Table::new(*shape), &pool))?;
         let shape = begun.shape;
         options.set_modes(shape.modes);
         let table = Table::new(shape);
@@ -74,12 +73,13 @@ impl StoreEngine for Inner {
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(options.backends == Backends::Auto));
         let records = Records { pool: Arc::clone(&pool), cleared: Arc::default() };
+        let careful_mode = CarefulMode::new(sealed != SealCheck::Whole);
         let scrub = Scrub::new(options.scrub_rate);
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
+        let base = Base::new(pool, logs, opened, begun.is_unsettled(), careful_mode, options.dram_budget, scrub);
         let inner = Inner {
             backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler)),
             records,
-            stripes: Stripes::new(partitions, shape.buckets() as usize, Sequence(generation << GENERATION_SHIFT)),
+            stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
             wal: if options.wal { log_of(&base.pool)? } else { None },
             written: AtomicBool::new(false),
             run: Mutex::new(Vec::new()),
@@ -87,7 +87,6 @@ impl StoreEngine for Inner {
             table,
             sampler,
             options: options.clone(),
-            careful_mode: CarefulMode::new(sealed == SealCheck::Whole),
         };
         if sealed == SealCheck::Damaged {
             inner.count_damage(&Error::corrupt("hikv index", "it is not as the last clean stop left it"));
@@ -165,24 +164,6 @@ fn new_shape(options: &HiKvOptions) -> Superblock {
     Superblock { partitions: options.partitions, segment_bytes: options.segment_bytes, seed, modes: options.modes() }
 }
 
-impl Shape for Superblock {
-    fn load(pool: &Pool) -> Result<Option<Self>> {
-        Self::load(pool)
-    }
-
-    fn store(&self, pool: &Pool) {
-        self.store(pool);
-    }
-
-    fn make(&self, pool: &Pool) -> Result<()> {
-        format(&Table::new(*self), pool)
-    }
-
-    fn lost() -> Error {
-        superblock_lost()
-    }
-}
-
 /// Raises the generation, durably, before anything else of this open is written.
 fn raise_generation(pool: &Pool) -> Result<u64> {
     let word = generation_word(pool);
@@ -205,8 +186,8 @@ impl Engine for Inner {
         (fixed + moving, fixed)
     }
 
-    fn sweep_all(&self) -> Result<u64> {
-        self.sweep_partitions()
+    fn sweep_partition(&self, partition: usize) -> Result<u64> {
+        self.sweep_expired(partition)
     }
 
     fn partition_count(&self) -> usize {
@@ -235,7 +216,7 @@ impl Engine for Inner {
     }
 
     fn is_whole(&self) -> bool {
-        self.backend.check().is_ok() && !self.has_damage()
+        self.backend.check().is_ok() && self.careful_mode.first_damage().is_none()
     }
 
     fn save(&self) -> Result<()> {

@@ -27,6 +27,7 @@ use crate::layout::ENTRY_BYTES;
 use crate::probe::Probe;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::split::split;
+use crate::stripe::next_sequence;
 use crate::table::{Hit, Segment};
 use crate::tree_op::TreeOp;
 
@@ -88,7 +89,7 @@ impl Writes for Inner {
 
     #[inline(always)]
     fn store_held(&self, locked: &mut Locked<'_>, value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
-        self.store_record(locked.held.next_sequence(), locked.target.key, value, expiry)
+        self.store_record(next_sequence(&mut locked.held), locked.target.key, value, expiry)
     }
 
     /// The path without candidates is short: errors and candidates are rare.

@@ -16,12 +16,12 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// Returns the DRAM of the store's own structures, and the part that an empty store uses.
     fn dram(&self) -> (u64, u64);
 
-    /// Removes all keys that have expired. Reads all keys that may have an expiry. Returns the
-    /// number removed.
+    /// Removes the keys of a partition that have expired, and sets [`Base::expiring`] if any key has
+    /// an expiry. Returns the number removed.
     ///
     /// # Errors
     /// The contract's common ones.
-    fn sweep_all(&self) -> Result<u64>;
+    fn sweep_partition(&self, partition: usize) -> Result<u64>;
 
     /// Returns the number of partitions of the index.
     fn partition_count(&self) -> usize;
@@ -130,18 +130,14 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         if !self.expiring.swap(false, Ordering::AcqRel) {
             return Ok(0);
         }
-        let swept = self.sweep_all().inspect_err(|_| self.expiring.store(true, Ordering::Relaxed))?;
+        let mut swept = 0;
+        for partition in 0..self.partition_count() {
+            let removed = self.sweep_partition(partition);
+            swept += removed.inspect_err(|_| self.expiring.store(true, Ordering::Relaxed))?;
+        }
         if swept > 0 {
             self.tell(&Event::Swept { keys: swept });
         }
         Ok(swept)
-    }
-}
-
-/// Adds an error to a report.
-pub fn note_finding(report: &mut VerifyReport, error: &Error) {
-    match error {
-        Error::Corrupt { place, what, .. } => report.find(place.clone(), what.clone()),
-        other => report.find("store", other.to_string()),
     }
 }

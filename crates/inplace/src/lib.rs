@@ -19,13 +19,15 @@
 //! * [`options`]: checks of options that all engines have.
 //! * `record`: a key with its value on the medium.
 //! * `base`, `begin`: shared state and operations; creation or detection of a store.
-//! * `lock`, `stripe`: locks that stay usable after a panic; writer locks.
+//! * `careful`: the check of misses after damage.
+//! * `stripe`: writer locks.
 //! * `recovery`: progress of the background recovery, and helper threads of a rebuild.
 //! * `engine`: the life of an engine's state, and the space that its writes need.
 //! * `index`: how an engine finds keys, and the walk over all of them.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `seal`: checksums of the index from a clean stop.
 //! * `copy`: copies of the whole store during writes.
+//! * `verify`: the parts of a verification that do not depend on the index.
 //! * `running`: background threads from open to close; the run of the recovery.
 //! * `store`: the open store, with the operations of the contract.
 //! * `testing_sink`, `testing` (feature): test utilities of the engines.
@@ -34,10 +36,10 @@
 mod base;
 mod batch;
 mod begin;
+mod careful;
 mod copy;
 mod engine;
 mod index;
-mod lock;
 pub mod options;
 mod read;
 mod record;
@@ -50,14 +52,15 @@ mod stripe;
 pub mod testing;
 #[cfg(any(test, feature = "testing"))]
 mod testing_sink;
+mod verify;
 mod write;
 
 pub use base::{Base, Counted, Operation, Quick, Stored, random_seed};
 pub use batch::{Batches, ItemOf, RequiredOf};
 pub use begin::{Begun, Shape};
-pub use engine::{Engine, PIECE_BYTES, note_finding};
+pub use careful::{CarefulMode, FirstDamage};
+pub use engine::{Engine, PIECE_BYTES};
 pub use index::{Found, FoundIn, Index, Target, TargetOf, WALK_END, unvouched};
-pub use lock::lock;
 pub use read::Reads;
 pub use record::{Head, OwnField, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
@@ -65,4 +68,5 @@ pub use running::{Behind, Running};
 pub use seal::{Seal, SealCheck, SealedExtent};
 pub use store::{OpenStore, StoreEngine};
 pub use stripe::{Held, StripeIndex, Stripes};
+pub use verify::{note_finding, verify_index, verify_pool};
 pub use write::{Locked, Writes};

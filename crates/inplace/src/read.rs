@@ -1,10 +1,25 @@
-//! Reads of single keys, and pipelined reads of many.
+//! Reads of single keys, and pipelined reads of many. A reader acquires no lock and writes no shared
+//! memory, except its epoch, and except the key's stripe during a batch.
+//!
+//! Durable linearizability: an entry may be visible before it is durable. After reading an entry
+//! (or finding none), a reader therefore checks whether the key's stripe is held. If so, it flushes
+//! the data that it read, and fences before it returns. If the stripe is free, the data is durable
+//! already (`stripe.rs`, invariant 3). The exception is data of a killed process
+//! (`Base::unsettled`), which is also made durable first.
+//!
+//! A batch is one step to readers. A reader that has read an entry, or found none, checks for a
+//! running batch. If one runs and the key's stripe is held, the reader reads again under the
+//! stripe.
 
-use lodestore_contract::Result;
+use std::sync::atomic::Ordering;
+
 use lodestore_contract::limits::check_key;
+use lodestore_contract::{Expiry, Result};
+use lodestore_media::Mutant;
 
-use crate::index::Index;
+use crate::index::{FoundIn, Index, unvouched};
 use crate::record::Record;
+use crate::stripe::StripeIndex;
 
 /// Keys per step of a pipelined read. Measured: consecutive prefetches seem to overlap better; the
 /// cause is unknown.
@@ -12,8 +27,7 @@ const STEP_KEYS: usize = 4;
 /// Keys read under one guard.
 const ROUND_KEYS: usize = 256;
 
-/// An engine's reads. A reader acquires no lock and writes no shared memory, except its epoch, and
-/// except the key's stripe during a batch. The errors of all methods are the contract's.
+/// An engine's reads. The errors of all methods are the contract's.
 pub trait Reads: Index {
     /// A key of a pipelined read.
     type PendingRead: Copy;
@@ -45,6 +59,37 @@ pub trait Reads: Index {
 
     /// Returns the live record of `key`. The caller has held a guard since the read began.
     fn finish_read(&self, pending: Self::PendingRead, key: &[u8]) -> Result<Option<Record<'_, Self::Own>>>;
+
+    /// Returns whether a batch that publishes now may hold the stripe of a key. Must be called after
+    /// the key's entry was read: a batch counts itself before it publishes.
+    #[inline]
+    fn may_be_in_batch(&self, stripe: impl FnOnce() -> StripeIndex) -> bool {
+        self.batches.load(Ordering::Acquire) != 0 && self.stripes().is_locked(stripe())
+    }
+
+    /// Returns whether the data that was read must be made durable (see the module docs).
+    #[inline]
+    fn must_persist_read(&self, stripe: impl FnOnce() -> StripeIndex) -> bool {
+        if !self.pool.persists() {
+            return false;
+        }
+        let is_locked = self.stripes().is_locked(stripe());
+        (is_locked || self.is_unsettled()) && !(is_locked && self.pool.mutant(Mutant::ReadUnpersisted))
+    }
+
+    /// Returns the record of an entry, if the entry vouches for it, its checksum is right and it has
+    /// not expired. Reports damage.
+    #[inline]
+    fn check_found<'a>(&'a self, found: &FoundIn<'a, Self>) -> Result<Option<Record<'a, Self::Own>>> {
+        if !found.is_bound {
+            return Err(unvouched(found.record_at)).inspect_err(|error| self.corrupt(error));
+        }
+        if self.verifies_reads() {
+            found.record.check(found.record_at).inspect_err(|error| self.corrupt(error))?;
+        }
+        let is_expired = found.record.expiry().is_some_and(Expiry::is_past);
+        Ok((!is_expired).then_some(found.record))
+    }
 }
 
 /// Reads keys in a pipeline of three steps, some keys apart: prefetch of the place in the index,

@@ -28,28 +28,20 @@ const RECORD_VERSION: u8 = 2;
 const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX <= u32::MAX as usize);
 
 /// The field of a record's header that is the engine's own, little-endian on the medium.
-pub trait OwnField: Copy {
+pub trait OwnField: Copy + Into<u64> {
     /// Bytes of the field.
     const BYTES: usize;
 
-    /// Stores the field in [`Self::BYTES`] bytes.
-    fn store(self, bytes: &mut [u8]);
-
-    /// Reads the field from the start of `bytes`.
-    fn load(bytes: &[u8]) -> Self;
+    /// Returns the field with these low bits.
+    fn from_bits(bits: u64) -> Self;
 }
 
 impl OwnField for u32 {
     const BYTES: usize = 4;
 
     #[inline]
-    fn store(self, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.to_le_bytes());
-    }
-
-    #[inline]
-    fn load(bytes: &[u8]) -> Self {
-        u32_at(bytes, 0)
+    fn from_bits(bits: u64) -> Self {
+        bits as Self
     }
 }
 
@@ -57,13 +49,8 @@ impl OwnField for u64 {
     const BYTES: usize = 8;
 
     #[inline]
-    fn store(self, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.to_le_bytes());
-    }
-
-    #[inline]
-    fn load(bytes: &[u8]) -> Self {
-        u64_at(bytes, 0)
+    fn from_bits(bits: u64) -> Self {
+        bits
     }
 }
 
@@ -87,7 +74,7 @@ impl Head {
         let (tail, mut len) = (OWN_AT + O::BYTES, Record::<O>::HEADER);
         let mut bytes = [0; HEAD_BYTES_MAX];
         bytes[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        own.store(&mut bytes[OWN_AT..tail]);
+        bytes[OWN_AT..tail].copy_from_slice(&own.into().to_le_bytes()[..O::BYTES]);
         bytes[tail..tail + 2].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
         bytes[tail + 3] = RECORD_VERSION;
         if let Some(expiry) = expiry {
@@ -235,7 +222,7 @@ impl<'a, O: OwnField> Record<'a, O> {
     /// Returns the engine's own field.
     #[inline]
     pub fn own(&self) -> O {
-        O::load(&self.bytes[OWN_AT..])
+        O::from_bits(u64_at(self.bytes, OWN_AT))
     }
 
     /// Returns the moment from which readers treat the record as absent.

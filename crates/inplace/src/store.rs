@@ -204,6 +204,7 @@ impl<E: StoreEngine> Store for OpenStore<E> {
             return self.write_when(key, value, lifetime.resolve(None), When::Present);
         }
         // The new record cannot be stored before the old record is read.
+        check_key(key)?;
         check_value(value)?;
         let mut is_present = false;
         self.modify(key, &mut |now, expiry| {

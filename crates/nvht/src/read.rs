@@ -1,20 +1,11 @@
-//! Reads of single keys. A reader acquires no lock and writes no shared memory, except its epoch.
-//!
-//! Durable linearizability: a slot may be visible before it is durable. After reading a slot (or
-//! finding none), a reader therefore checks whether the key's stripe is held. If so, it flushes the
-//! data that it read, and fences before it returns. If the stripe is free, the data is durable
-//! already (`stripe.rs`, invariant 3). The exception is data of a killed process
-//! (`Base::unsettled`), which is also made durable first.
+//! Lookups of readers (`lodestore_inplace::Reads`).
 //!
 //! A miss counts only if the key still belongs to the table that was read: the key may have moved
-//! meanwhile (`partition.rs`). A batch becomes visible at once: while one publishes, a reader that
-//! finds the stripe held acquires it, and reads again.
+//! meanwhile (`partition.rs`).
 
-use std::sync::atomic::Ordering;
-
-use lodestore_contract::{Expiry, Result};
-use lodestore_inplace::{Reads, unvouched};
-use lodestore_media::{Mutant, NvPtr};
+use lodestore_contract::Result;
+use lodestore_inplace::Reads;
+use lodestore_media::NvPtr;
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
@@ -45,12 +36,12 @@ impl Inner {
             if !matches!(hit, Ok(Some(_))) && part.table_for(hashed.fraction) != table {
                 continue;
             }
-            if self.may_be_in_batch(hashed) {
+            if self.may_be_in_batch(|| hashed.stripe()) {
                 return self.lookup_locked(hashed, key);
             }
             let hit = hit.inspect_err(|error| self.corrupt(error))?;
             self.persist_read(table, hashed, hit.as_ref().map(|hit| hit.at));
-            return hit.map_or(Ok(None), |hit| self.check_hit(&hit));
+            return hit.map_or(Ok(None), |hit| self.check_found(&hit));
         }
     }
 
@@ -67,40 +58,13 @@ impl Inner {
         }
         drop(held);
         let hit = hit.inspect_err(|error| self.corrupt(error))?;
-        hit.map_or(Ok(None), |hit| self.check_hit(&hit))
+        hit.map_or(Ok(None), |hit| self.check_found(&hit))
     }
 
-    /// Returns whether a batch may hold the key's stripe. Must be called after the read of the
-    /// slot: a batch counts itself before it publishes.
-    #[inline]
-    fn may_be_in_batch(&self, hashed: Hashed) -> bool {
-        self.batches.load(Ordering::Acquire) != 0 && self.stripes.is_locked(hashed.stripe())
-    }
-
-    /// Returns the record of a hit, if it has not expired, its slot vouches for it and its checksum
-    /// is right.
-    #[inline]
-    fn check_hit<'a>(&'a self, hit: &Hit<'a>) -> Result<Option<Record<'a>>> {
-        if !hit.is_bound {
-            return Err(unvouched(hit.record_at)).inspect_err(|error| self.corrupt(error));
-        }
-        if self.options.verify_reads {
-            hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
-        }
-        if hit.record.expiry().is_some_and(Expiry::is_past) {
-            return Ok(None);
-        }
-        Ok(Some(hit.record))
-    }
-
-    /// Makes the data that was read durable if a writer holds the stripe (see the module docs).
+    /// Makes the data that was read durable if necessary.
     #[inline]
     fn persist_read(&self, table: Table, hashed: Hashed, slot: Option<NvPtr>) {
-        if !self.pool.persists() {
-            return;
-        }
-        let is_locked = self.stripes.is_locked(hashed.stripe());
-        if !is_locked && !self.is_unsettled() || is_locked && self.pool.mutant(Mutant::ReadUnpersisted) {
+        if !self.must_persist_read(|| hashed.stripe()) {
             return;
         }
         // The reach that led to the slot must be durable too.
@@ -156,10 +120,10 @@ impl Reads for Inner {
             if let Ok(record) = Record::read(&self.pool, record_at)
                 && record.key() == key
                 && self.form.is_bound(slot, record.binding())
-                && !self.may_be_in_batch(hashed)
+                && !self.may_be_in_batch(|| hashed.stripe())
             {
                 self.persist_read(table, hashed, Some(at));
-                return self.check_hit(&Hit { at, entry: slot, record_at, record, is_bound: true });
+                return self.check_found(&Hit { at, entry: slot, record_at, record, is_bound: true });
             }
         }
         self.lookup_hashed(hashed, key)

@@ -5,6 +5,8 @@
 //! be whole. Otherwise the result is [`Error::Corrupt`]: the damage may have destroyed the key's
 //! slot.
 
+use std::sync::atomic::Ordering;
+
 use lodestore_contract::{Error, Result};
 use lodestore_inplace::unvouched;
 use lodestore_media::{Mutant, NvPtr};
@@ -98,12 +100,13 @@ impl Inner {
     }
 
     fn check_doubts(&self, doubts: &Doubts) -> Result<()> {
-        if self.is_seal_broken() {
+        if self.is_seal_broken {
             return Err(broken_seal());
         }
         if let Some(line) = doubts.line {
-            self.note_damaged_line();
-            return Err(damaged_line(line));
+            let error = damaged_line(line);
+            self.careful_mode.note_damage(&error);
+            return Err(error);
         }
         doubts.stray.map_or(Ok(()), |record| Err(unvouched(record)))
     }
@@ -144,10 +147,11 @@ impl Inner {
     /// # Errors
     /// [`Error::Corrupt`] if damage to the index was found in this open.
     pub(crate) fn check_countable(&self) -> Result<()> {
-        if self.is_seal_broken() {
+        if self.is_seal_broken {
             return Err(broken_seal());
         }
-        let what = match (self.has_damaged_lines(), self.may_have_duplicates()) {
+        let what = match (self.careful_mode.first_damage().is_some(), self.may_have_duplicates.load(Ordering::Acquire))
+        {
             (false, false) => return Ok(()),
             (true, _) => "lines are damaged, so the number of keys is not known",
             (false, true) => "slots are damaged that do not name their keys, so the number of keys is not known",

@@ -1,26 +1,27 @@
 //! The engine of an open store: creation, opening and stop.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
     EngineCounters, Error, Options, PoisonReason, Progress, Result, Scan, ScanRange, VerifyReport, Visit,
 };
-use lodestore_inplace::{Base, Begun, Behind, Engine, OpenStore, Running, SealCheck, Shape, StoreEngine, random_seed};
+use lodestore_inplace::{
+    Base, Begun, Behind, CarefulMode, Engine, OpenStore, Running, SealCheck, StoreEngine, random_seed,
+};
 use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool, PoolOptions};
 
 use crate::hash::{HashKind, Hasher};
-use crate::inner::{CarefulMode, GrowthCounts, Inner};
-use crate::layout::{
-    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
-};
+use crate::inner::{GrowthCounts, Inner};
+use crate::layout::{ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots};
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
 use crate::recover;
 use crate::repair::repair_growth;
 use crate::resize::create_table;
+use crate::search::broken_seal;
 use crate::settle::Reconciler;
 use crate::slot::SlotForm;
 use crate::stats::NvhtStats;
@@ -49,7 +50,7 @@ impl StoreEngine for Inner {
             return Err(Error::OlderFormat { part, found, oldest: FORMAT });
         }
         let seal = SEAL.check(&pool, report, options.recovery_threads)?;
-        let begun = Begun::begin(&pool, report, || new_shape(&pool, options))?;
+        let begun = Begun::begin(&pool, report, || new_shape(&pool, options), |shape| make_tables(shape, &pool))?;
         let shape = begun.shape;
         check_region_bytes(&pool, &shape)?;
         // Redo the logs before any read: a committed batch has happened.
@@ -65,8 +66,10 @@ impl StoreEngine for Inner {
         if let Some(damage) = logs.damage() {
             pool.poison(PoisonReason::Damage, damage);
         }
+        // Recovery ends careful mode, at once if it need not check the lines.
+        let careful_mode = CarefulMode::new(true);
         let scrub = Scrub::new(options.scrub_rate);
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
+        let base = Base::new(pool, logs, opened, begun.is_unsettled(), careful_mode, options.dram_budget, scrub);
         let inner = Inner {
             base,
             hasher: hasher_of(&shape),
@@ -76,14 +79,15 @@ impl StoreEngine for Inner {
             growth: GrowthCounts::default(),
             prefetch_length: PrefetchLength::new(),
             form: shape.form(),
-            // Recovery ends careful mode, at once if it need not check the lines.
-            careful_mode: CarefulMode::new(seal == SealCheck::Damaged || older_root.is_some()),
+            is_seal_broken: seal == SealCheck::Damaged || older_root.is_some(),
+            may_have_duplicates: AtomicBool::new(false),
             options: options.clone(),
         };
         if let Some(error) = &older_root {
-            inner.note_damaged_line();
-            inner.recovery.count_corrupt();
-            inner.corrupt(error);
+            inner.count_damage(error);
+        }
+        if inner.is_seal_broken {
+            inner.careful_mode.note_damage(&broken_seal());
         }
         inner.recovery.expect_parts((inner.partitions.len() * STRIPES) as u64);
         mark_extents(&inner);
@@ -173,37 +177,22 @@ fn hasher_of(shape: &Superblock) -> Hasher {
     Hasher { kind: shape.hash, seed: shape.seed, partition_bits: shape.partitions.ilog2() }
 }
 
-impl Shape for Superblock {
-    fn load(pool: &Pool) -> Result<Option<Self>> {
-        Self::load(pool)
+/// Creates the batch logs' roots, and for each partition its first table and its root.
+fn make_tables(shape: &Superblock, pool: &Pool) -> Result<()> {
+    BatchLogs::format(pool, log_roots(pool));
+    for partition in 0..shape.partitions as usize {
+        let lines = shape.first_lines(partition);
+        let header = TableHeader { partition: partition as u32, doublings: 0, lines };
+        let all_lines = lines + u64::from(shape.probe_lines) - 1;
+        let table_at = |at| Partition::first_table(shape, shape.salt(pool), partition, at);
+        let at = create_table(pool, header, shape.probe_lines, table_at, all_lines)?;
+        let root = Root::of(pool, partition);
+        let zero = root.sealed(0);
+        let words = [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), zero), (root.keys(), zero)];
+        words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
+        pool.flush(root.at, Root::BYTES);
     }
-
-    fn store(&self, pool: &Pool) {
-        self.store(pool);
-    }
-
-    /// Creates the batch logs' roots, and for each partition its first table and its root.
-    fn make(&self, pool: &Pool) -> Result<()> {
-        BatchLogs::format(pool, log_roots(pool));
-        for partition in 0..self.partitions as usize {
-            let lines = self.first_lines(partition);
-            let header = TableHeader { partition: partition as u32, doublings: 0, lines };
-            let all_lines = lines + u64::from(self.probe_lines) - 1;
-            let table_at = |at| Partition::first_table(self, self.salt(pool), partition, at);
-            let at = create_table(pool, header, self.probe_lines, table_at, all_lines)?;
-            let root = Root::of(pool, partition);
-            let zero = root.sealed(0);
-            let words =
-                [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), zero), (root.keys(), zero)];
-            words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
-            pool.flush(root.at, Root::BYTES);
-        }
-        Ok(())
-    }
-
-    fn lost() -> Error {
-        superblock_lost()
-    }
+    Ok(())
 }
 
 /// The partitions of a store that is being opened.
@@ -293,8 +282,8 @@ impl Engine for Inner {
         (fixed + self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes(), fixed)
     }
 
-    fn sweep_all(&self) -> Result<u64> {
-        self.sweep_partitions()
+    fn sweep_partition(&self, partition: usize) -> Result<u64> {
+        self.sweep_expired(partition)
     }
 
     fn partition_count(&self) -> usize {
