@@ -96,8 +96,8 @@ pub(crate) enum Verdict<'a> {
 /// A slot with a free entry.
 pub(crate) type FreeSlot = (NvPtr, Entry);
 
-/// An entry that names a record of the requested key. Always bound. The tag of the record's position
-/// is the expiry bit.
+/// An entry that names a record of the requested key. Always bound. The tag of the record's
+/// position is the expiry bit.
 pub(crate) type Hit<'a> = lodestore_inplace::Found<'a, Entry, u64>;
 
 /// Number of records to prefetch ahead in walks.

@@ -1,7 +1,7 @@
 //! The state of careful mode, and the first damage to the index found in this open.
 //!
-//! In careful mode a miss checks everything that may have held the key. The mode is on after a crash
-//! until recovery has checked the index, and for the rest of the open if damage is found.
+//! In careful mode a miss checks everything that may have held the key. The mode is on after a
+//! crash until recovery has checked the index, and for the rest of the open if damage is found.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,8 @@ impl CarefulMode {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Notes damage to the index, and turns the mode on for the rest of this open. Ignores other errors.
+    /// Notes damage to the index, and turns the mode on for the rest of this open. Ignores other
+    /// errors.
     #[cold]
     pub fn note_damage(&self, error: &Error) {
         let Error::Corrupt { place, what, .. } = error else { return };

@@ -16,8 +16,8 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// Returns the DRAM of the store's own structures, and the part that an empty store uses.
     fn dram(&self) -> (u64, u64);
 
-    /// Removes the keys of a partition that have expired, and sets [`Base::expiring`] if any key has
-    /// an expiry. Returns the number removed.
+    /// Removes the keys of a partition that have expired. Sets [`Base::expiring`] if a key has an
+    /// expiry. Returns the number removed.
     ///
     /// # Errors
     /// The contract's common ones.

@@ -1,5 +1,5 @@
-//! Reads of single keys, and pipelined reads of many. A reader acquires no lock and writes no shared
-//! memory, except its epoch, and except the key's stripe during a batch.
+//! Reads of single keys, and pipelined reads of many. A reader acquires no lock and writes no
+//! shared memory, except its epoch, and except the key's stripe during a batch.
 //!
 //! Durable linearizability: an entry may be visible before it is durable. After reading an entry
 //! (or finding none), a reader therefore checks whether the key's stripe is held. If so, it flushes
@@ -31,7 +31,7 @@ const ROUND_KEYS: usize = 256;
 pub trait Reads: Index {
     /// A key of a pipelined read.
     type PendingRead: Copy;
-    /// Keys of a pipelined read whose place in the index is being loaded.
+    /// Keys of a pipelined read for which the index is being loaded.
     const INDEX_AHEAD_KEYS: usize;
     /// Keys, before these, whose records are being loaded before the first is read.
     const RECORD_AHEAD_KEYS: usize;
@@ -60,8 +60,8 @@ pub trait Reads: Index {
     /// Returns the live record of `key`. The caller has held a guard since the read began.
     fn finish_read(&self, pending: Self::PendingRead, key: &[u8]) -> Result<Option<Record<'_, Self::Own>>>;
 
-    /// Returns whether a batch that publishes now may hold the stripe of a key. Must be called after
-    /// the key's entry was read: a batch counts itself before it publishes.
+    /// Returns whether a batch that publishes now may hold the stripe of a key. Must be called
+    /// after the key's entry was read: a batch counts itself before it publishes.
     #[inline]
     fn may_be_in_batch(&self, stripe: impl FnOnce() -> StripeIndex) -> bool {
         self.batches.load(Ordering::Acquire) != 0 && self.stripes().is_locked(stripe())
@@ -77,8 +77,8 @@ pub trait Reads: Index {
         (is_locked || self.is_unsettled()) && !(is_locked && self.pool.mutant(Mutant::ReadUnpersisted))
     }
 
-    /// Returns the record of an entry, if the entry vouches for it, its checksum is right and it has
-    /// not expired. Reports damage.
+    /// Returns the record of an entry, if the entry vouches for it, its checksum is right and it
+    /// has not expired. Reports damage.
     #[inline]
     fn check_found<'a>(&'a self, found: &FoundIn<'a, Self>) -> Result<Option<Record<'a, Self::Own>>> {
         if !found.is_bound {

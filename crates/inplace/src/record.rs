@@ -6,9 +6,10 @@
 //! ```
 //! `crc32c` covers the record's seed and everything after the checksum. The seed mixes the pool's
 //! identity and the record's position: a record that was copied to another position or pool fails
-//! its check. `own` is the engine's field of `OWN` bytes. `klen` is the key's length minus one, `fl` the flags (bit 0:
-//! an expiry precedes the key), `ve` the record version. The header is padded to a multiple of
-//! eight. A record is written whole, out of place, and never changed once the index names it.
+//! its check. `own` is the engine's field of OWN bytes. `klen` is the key's length minus one, `fl`
+//! the flags (bit 0: an expiry precedes the key), `ve` the record version. The header is padded to
+//! a multiple of eight. A record is written whole, out of place, and never changed once the index
+//! names it.
 
 use std::marker::PhantomData;
 

@@ -5,7 +5,7 @@
 //! 2. A thread acquires stripes in ascending order (partition, then stripe).
 //! 3. While a stripe is held, an entry stored under it may be visible and not yet durable. Once the
 //!    stripe is seen free, every earlier entry store under it is durable. Readers rely on this (see
-//!    `read.rs` of each engine).
+//!    `read.rs`).
 
 use std::hint;
 use std::marker::PhantomData;

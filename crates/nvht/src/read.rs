@@ -45,8 +45,8 @@ impl Inner {
         }
     }
 
-    /// As [`Self::lookup_hashed`], under the stripe. While it is held, no batch changes this key, and all
-    /// data read is durable, or made durable here.
+    /// As [`Self::lookup_hashed`], under the stripe. While it is held, no batch changes this key,
+    /// and all data read is durable, or made durable here.
     #[cold]
     fn lookup_locked(&self, hashed: Hashed, key: &[u8]) -> Result<Option<Record<'_>>> {
         let held = self.stripes.lock(hashed.stripe());
