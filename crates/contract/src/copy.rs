@@ -26,12 +26,13 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::entry::{Entry, Pair};
 use crate::error::{Error, Result};
+use crate::threads::lock;
 
 /// Bytes of recorded keys above which writers wait.
 const CHANGES_BYTES_MAX: u64 = 64 << 20;
@@ -92,11 +93,6 @@ pub struct Changes {
     keys: Mutex<HashSet<Box<[u8]>>>,
     /// Held by the running copy.
     copy_lock: Mutex<()>,
-}
-
-/// Acquires a lock, even after a panic under it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Changes {

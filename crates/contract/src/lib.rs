@@ -31,7 +31,7 @@
 //! * `condition`, `capability`: conditions of batches; optional capabilities of engines.
 //! * [`copy`]: copies of a whole store during writes.
 //! * `store`: the traits of stores and snapshots, batches and scans.
-//! * `threads`: thread starts that the system may refuse.
+//! * `threads`: locks; thread starts that the system may refuse.
 //! * `testing`, `conformance` (features): test support; test suite of all engines.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]

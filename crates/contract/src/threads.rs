@@ -1,12 +1,19 @@
-//! Thread starts. The system may refuse each of them: RLIMIT_NPROC, or the pids limit of a
+//! Locks and thread starts. The system may refuse each start: RLIMIT_NPROC, or the pids limit of a
 //! container.
 //!
 //! Every engine starts its threads here. A store either continues with fewer threads, or refuses
 //! the open with [`Error::ThreadRefused`]. Tests refuse starts by [`limit_thread_starts`].
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use crate::error::{Error, Result};
+
+/// Locks a mutex, also after a panic of an earlier holder: the lock does not protect a state that a
+/// panic leaves half changed.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Starts a thread.
 ///

@@ -12,8 +12,9 @@
 //!    higher number sees the count.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+pub(crate) use lodestore_contract::threads::lock;
 use lodestore_media::{MAX_SLOTS, slots_used, thread_slot};
 
 /// Stripes; a power of two.
@@ -162,9 +163,4 @@ impl Order {
     pub(crate) fn dram_bytes(&self) -> u64 {
         (size_of_val(&*self.stripes) + size_of_val(&*self.slots) + size_of::<Self>()) as u64
     }
-}
-
-/// Locks a mutex, also if an earlier holder panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,8 +9,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+pub(crate) use lodestore_contract::threads::lock;
 use lodestore_contract::{Result, now_millis};
 use lodestore_fluidkv::FluidKv;
 use lodestore_media::{BlockFile, Pool};
@@ -18,10 +19,6 @@ use lodestore_media::{BlockFile, Pool};
 use crate::layout::Superblock;
 use crate::space::{SegmentPart, Space};
 use crate::superblock::write_superblock;
-
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Counts since the open.
 #[derive(Default)]

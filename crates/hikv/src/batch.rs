@@ -31,23 +31,22 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::limits::{check_batch, check_conditions};
-use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, Result};
-use lodestore_inplace::{Counted, Engine, Quick, Stored};
-use lodestore_media::{BatchTurn, Mutant, NvPtr, Word};
+use lodestore_contract::{Commit, Error, Expiry, Result};
+use lodestore_inplace::{Batches, Counted, Engine, Held, ItemOf, Quick, RequiredOf, Stored, Writes};
+use lodestore_media::{BatchTurn, NvPtr, Word};
 
 use crate::damage::Reuse;
 use crate::entry::Entry;
-use crate::hash::Signature;
+use crate::hash::{Signature, Target};
 use crate::inner::Inner;
 use crate::layout::{BUCKET_ENTRIES, ENTRY_BYTES};
 use crate::probe::Probe;
 use crate::record::Record;
 use crate::split::split;
-use crate::stripe::Held;
+use crate::stripe::next_sequence;
 use crate::table::{Hit, Segment, SegmentLocation, Table, Verdict, unbound_entry};
 use crate::tree_op::TreeOp;
-use crate::write::{Target, is_live, is_of_another_key, position_of};
+use crate::write::{is_of_another_key, position_of};
 
 /// Extra log entries to request when damaged entries are cleared: a batch then has more entries
 /// than keys.
@@ -55,17 +54,8 @@ const EXTRA_LOG_ENTRIES: usize = 64;
 /// Number of keys whose buckets are prefetched ahead of the lookup.
 const PREFETCH_KEYS: usize = 6;
 
-/// A key of a batch with its operation.
-struct Item<'b> {
-    target: Target<'b>,
-    /// Index of its operation in the batch.
-    index: usize,
-    put: Option<(&'b [u8], Option<Expiry>)>,
-    stored: Option<Stored>,
-}
-
-/// A condition, and the location of its key.
-type Required<'c> = (Target<'c>, &'c Condition);
+type Item<'b> = ItemOf<'b, Inner>;
+type Required<'c> = RequiredOf<'c, Inner>;
 
 /// How the application of a batch ended.
 enum Applied {
@@ -94,109 +84,38 @@ struct KeyEntries<'a> {
     damaged: Vec<NvPtr>,
 }
 
-impl Inner {
-    /// Applies all of `batch` if all conditions are met, otherwise nothing.
-    pub(crate) fn write_batch(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
-        check_batch(batch)?;
-        check_conditions(conditions)?;
-        match self.try_batch(conditions, batch) {
-            Ok(commit) => Ok(commit),
-            Err(error) => {
-                let outcome = self.second_try(*error, || self.try_batch(conditions, batch));
-                let check = || self.try_batch(conditions, &Batch::default()).map_err(|error| *error);
-                outcome.or_else(|error| Commit::after_refusal(error, check))
-            }
-        }
-    }
-
-    fn try_batch(&self, conditions: &[Condition], batch: &Batch) -> Quick<Commit> {
-        let _timer = self.sampler.write();
+impl Batches for Inner {
+    fn try_batch(&self, items: &mut [Item<'_>], required: &[Required<'_>]) -> Quick<Commit> {
+        let _timer = self.time_write();
         let _guard = self.enter_write()?;
-        let required: Vec<Required<'_>> =
-            conditions.iter().map(|condition| (self.target(&condition.key), condition)).collect();
-        if batch.ops.is_empty() {
-            let _held = self.lock_partitions(&[], &required);
-            return Ok(self.check_conditions(&required)?);
+        if items.is_empty() {
+            let _held = self.lock_partitions(&[], required);
+            return Ok(self.check_conditions(required)?);
         }
-        let mut items = self.items(batch);
         let turn = self.logs.begin(&self.pool, items.len())?;
-        let prepared = self.store_records(&mut items);
-        match prepared.and_then(|()| self.apply_batch(turn, &items, &required)) {
+        self.store_records(items)?;
+        match self.apply_batch(turn, items, required) {
             Ok(Applied::Published(published)) => {
                 Ok(published.and_then(|()| self.pool.check()).map(|()| Commit::Done)?)
             }
             Ok(Applied::Unmet(index)) => {
-                items.iter_mut().for_each(|item| self.free_stored(item.stored.take()));
+                self.free_records(items);
                 Ok(Commit::Unmet(index))
             }
             Err(refused) => {
-                items.iter_mut().for_each(|item| self.free_stored(item.stored.take()));
+                self.free_records(items);
                 Err(refused.into())
             }
         }
     }
 
-    /// Checks conditions whose stripes are held.
-    fn check_conditions(&self, required: &[Required<'_>]) -> Result<Commit> {
-        for (index, (target, condition)) in required.iter().enumerate() {
-            let live = self.find_live(target, self.options.verify_reads)?;
-            let (value, expiry) = live.map_or((None, None), |hit| (Some(hit.record.value()), hit.record.expiry()));
-            if !condition.is_met(value, expiry) && !self.pool.mutant(Mutant::ConditionIgnored) {
-                return Ok(Commit::Unmet(index));
-            }
-        }
-        Ok(Commit::Done)
+    fn store_unheld(&self, target: Target<'_>, value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
+        let sequence = next_sequence(&mut self.stripes.lock(target.hash.stripe));
+        self.store_record(sequence, target.key, value, expiry)
     }
+}
 
-    /// Finds the live record of a key whose stripe is held.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub(crate) fn find_live(&self, target: &Target<'_>, verifies: bool) -> Result<Option<Hit<'_>>> {
-        let segment = self.table.segment(&self.pool, target.sig);
-        if self.is_unsettled() {
-            let (home, other) = self.table.placement.buckets(target.sig);
-            self.persist_buckets(segment, home, other);
-        }
-        let probe = self.probe(segment, target.sig);
-        let found = probe.find(&self.pool, target.key).inspect_err(|error| self.corrupt(error))?;
-        if found.is_none() {
-            self.check_miss(segment, target.sig)?;
-        }
-        let live = if is_live(found.as_ref())? { found } else { None };
-        if let Some(hit) = live.as_ref().filter(|_| verifies) {
-            hit.record.check(hit.position).inspect_err(|error| self.corrupt(error))?;
-        }
-        Ok(live)
-    }
-
-    /// Returns the last operation of each key, in the order of signatures, and thus of partitions
-    /// and segments.
-    fn items<'b>(&self, batch: &'b Batch) -> Vec<Item<'b>> {
-        let item = |(index, op): (usize, &'b BatchOp)| {
-            let (key, put) = match op {
-                BatchOp::Put { key, value, expiry } => (key, Some((value.as_slice(), *expiry))),
-                BatchOp::Delete { key } => (key, None),
-            };
-            Item { target: self.target(key), index, put, stored: None }
-        };
-        let mut items: Vec<Item<'b>> = batch.ops.iter().enumerate().map(item).collect();
-        let order = |item: &Item<'b>| (item.target.sig.0, item.target.key);
-        items.sort_unstable_by(|a, b| order(a).cmp(&order(b)).then(b.index.cmp(&a.index)));
-        items.dedup_by(|later, kept| later.target.key == kept.target.key);
-        items
-    }
-
-    /// Stores the records of all puts; durable after the next fence.
-    fn store_records(&self, items: &mut [Item<'_>]) -> Result<()> {
-        for item in items {
-            let Some((value, expiry)) = item.put else { continue };
-            let sequence = self.stripes.lock(item.target.partition, item.target.home).next_sequence();
-            item.stored = Some(self.store_record(sequence.to_le_bytes(), item.target.key, value, expiry)?);
-        }
-        Ok(())
-    }
-
+impl Inner {
     /// Acquires the stripes, checks the conditions and writes the entries. After an error, or an
     /// unmet condition, nothing is changed and the caller owns the records.
     fn apply_batch(&self, turn: BatchTurn<'_>, items: &[Item<'_>], required: &[Required<'_>]) -> Result<Applied> {
@@ -226,9 +145,10 @@ impl Inner {
 
     /// Acquires all stripes of the partitions of a batch and its conditions, in ascending order of
     /// partitions.
-    fn lock_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_>>> {
-        let of_items = items.iter().map(|item| item.target.partition);
-        let mut partitions: Vec<usize> = of_items.chain(required.iter().map(|(target, _)| target.partition)).collect();
+    fn lock_partitions(&self, items: &[Item<'_>], required: &[Required<'_>]) -> Vec<Vec<Held<'_, u64>>> {
+        let of_items = items.iter().map(|item| item.target.hash.stripe.partition);
+        let mut partitions: Vec<usize> =
+            of_items.chain(required.iter().map(|(target, _)| target.hash.stripe.partition)).collect();
         partitions.sort_unstable();
         partitions.dedup();
         if self.changes.is_crowded() {
@@ -251,18 +171,19 @@ impl Inner {
         let mut claimed = vec![0u8; self.table.shape.buckets() as usize];
         let mut first = 0;
         while let Some(Item { target, .. }) = items.get(first) {
-            let segment = self.table.segment(&self.pool, target.sig);
-            let same =
-                |item: &Item<'_>| self.table.placement.same_segment(target.sig, item.target.sig.0, segment.depth);
+            let segment = self.table.segment(&self.pool, target.hash.sig);
+            let same = |item: &Item<'_>| {
+                self.table.placement.same_segment(target.hash.sig, item.target.hash.sig.0, segment.depth)
+            };
             let end = first + items[first..].iter().take_while(|item| same(item)).count();
             let (planned, mut unplaced) = (effects.len(), None);
             claimed.fill(0);
             for index in first..end {
                 if let Some(next) = items[..end].get(index + PREFETCH_KEYS) {
-                    self.table.prefetch(&self.pool, segment, next.target.sig);
+                    self.table.prefetch(&self.pool, segment, next.target.hash.sig);
                 }
                 if !self.plan_item(&items[index], index, segment, &mut claimed, &mut effects)? {
-                    unplaced = Some(items[index].target.sig);
+                    unplaced = Some(items[index].target.hash.sig);
                     break;
                 }
             }
@@ -292,30 +213,29 @@ impl Inner {
         let Item { target, stored, .. } = item;
         let mut new = stored.as_ref().map_or(NvPtr::NULL, position_of);
         if self.is_unsettled() {
-            let (home, other) = self.table.placement.buckets(target.sig);
-            self.persist_buckets(segment, home, other);
+            self.persist_buckets(segment, target.hash.sig);
         }
-        let probe = self.table.probe(&self.pool, segment, target.sig);
+        let probe = self.table.probe(&self.pool, segment, target.hash.sig);
         let KeyEntries { hit, damaged } = self.find_all(&probe, target);
         if let Some(hit) = hit {
             // Even if the record has expired or is damaged.
-            if hit.position.untagged() == new.untagged() {
-                let place = format!("entry of record {:?}", hit.position);
+            if hit.record_at.untagged() == new.untagged() {
+                let place = format!("entry of record {:?}", hit.record_at);
                 return Err(Error::corrupt(place, "the entry names a record whose place was free"));
             }
             let old_len = Some(hit.record.len());
-            effects.push(Effect { item: index, slot: hit.slot, new, old: hit.position, old_len });
+            effects.push(Effect { item: index, slot: hit.at, new, old: hit.record_at, old_len });
             new = NvPtr::NULL;
         } else if damaged.is_empty() && new.is_null() {
             // A delete of a key that may be in a damaged slot.
-            self.check_miss(segment, target.sig)?;
+            self.check_absent(segment, target.hash.sig)?;
         }
         for slot in damaged {
             effects.push(Effect { item: index, slot, new, old: slot, old_len: None });
             new = NvPtr::NULL;
         }
         if !new.is_null() {
-            let Some(slot) = self.claim_slot(segment, target.sig, claimed) else { return Ok(false) };
+            let Some(slot) = self.claim_slot(segment, target.hash.sig, claimed) else { return Ok(false) };
             effects.push(Effect { item: index, slot, new, old: NvPtr::NULL, old_len: None });
         }
         Ok(true)
@@ -329,7 +249,7 @@ impl Inner {
             let position = entry.position();
             match Record::read(&self.pool, position) {
                 Ok(record) if record.key() == target.key && entry.is_bound(slot, record.binding()) => {
-                    found.hit = Some(Hit { slot, entry, position, record });
+                    found.hit = Some(Hit { at: slot, entry, record_at: position, record, is_bound: true });
                 }
                 _ if is_of_another_key(&self.pool, slot, entry) => {}
                 read => {
@@ -397,7 +317,7 @@ impl Inner {
             let item = &items[effect.item];
             let entry = match &item.stored {
                 Some(stored) if !effect.new.is_null() => {
-                    Entry::naming(effect.slot, item.target.sig.0, effect.new, stored.binding)
+                    Entry::naming(effect.slot, item.target.hash.sig.0, effect.new, stored.binding)
                 }
                 _ => Entry::free(&self.pool, effect.slot),
             };
@@ -424,7 +344,7 @@ impl Inner {
     }
 
     fn enqueue_tree_changes(&self, item: &Item<'_>, effect: &Effect) {
-        let (key, hash) = (item.target.key, item.target.sig.0);
+        let (key, hash) = (item.target.key, item.target.hash.sig.0);
         if item.stored.as_ref().is_some_and(|stored| stored.expires) {
             self.expiring.store(true, Ordering::Relaxed);
         }

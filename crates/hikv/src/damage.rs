@@ -19,9 +19,9 @@
 //!   finds it again.
 
 use lodestore_contract::{Error, HiddenKeys, Result, VerifyReport};
+use lodestore_inplace::{FirstDamage, Index};
 use lodestore_media::Mutant;
 
-use crate::careful::FirstDamage;
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::BUCKET_BYTES;
@@ -40,27 +40,6 @@ pub(crate) enum Reuse {
 }
 
 impl Inner {
-    /// Returns whether a miss has to be checked.
-    #[inline]
-    pub(crate) fn is_careful(&self) -> bool {
-        self.careful_mode.is_on()
-    }
-
-    /// Records damage to the index, permanently for this open. The caller reports it.
-    #[cold]
-    pub(crate) fn note_damage(&self, error: &Error) {
-        self.careful_mode.note_damage(error);
-    }
-
-    /// Records damage that the open or the walk found, and reports it: as an event, and in the
-    /// number of damaged places.
-    #[cold]
-    pub(crate) fn count_damage(&self, error: &Error) {
-        self.corrupt(error);
-        self.recovery.count_corrupt();
-        self.note_damage(error);
-    }
-
     /// Adds the first damage of this open to a report, if there is any.
     pub(crate) fn report_first_damage(&self, report: &mut VerifyReport) {
         if let Some(FirstDamage { place, what }) = self.careful_mode.first_damage() {
@@ -68,39 +47,11 @@ impl Inner {
         }
     }
 
-    /// Ends careful mode, if the walk that just ended found no damage.
-    pub(crate) fn end_careful_mode(&self) {
-        self.careful_mode.end();
-    }
-
-    /// Returns whether damage to the index was found in this open.
-    pub(crate) fn has_damage(&self) -> bool {
-        self.is_careful() && self.careful_mode.first_damage().is_some()
-    }
-
-    /// Refuses an answer about all keys if some may be missing. Waits for the walk after a crash.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] naming the first damage; [`Error::Poisoned`] if recovery failed.
-    pub(crate) fn check_complete(&self) -> Result<()> {
-        if !self.is_careful() {
-            return Ok(());
-        }
-        self.recovery.wait_ordered()?;
-        match self.careful_mode.first_damage() {
-            None => Ok(()),
-            Some(FirstDamage { place, what }) => {
-                let what = format!("{what}: keys may be missing from this answer");
-                Err(Error::hiding(place, what, HiddenKeys::Unknown))
-            }
-        }
-    }
-
-    /// As [`Self::check_complete`], for answers from the tree, which lacks the keys of damaged
+    /// As [`Index::check_complete`], for answers from the tree, which lacks the keys of damaged
     /// records.
     ///
     /// # Errors
-    /// As [`Self::check_complete`].
+    /// As [`Index::check_complete`].
     pub(crate) fn check_tree_complete(&self) -> Result<()> {
         self.check_complete()?;
         if self.backend.has_misplaced() {
@@ -121,7 +72,7 @@ impl Inner {
     /// # Errors
     /// [`Error::Corrupt`] if the key may have been in a damaged slot.
     #[inline]
-    pub(crate) fn check_miss(&self, segment: Segment, sig: Signature) -> Result<()> {
+    pub(crate) fn check_absent(&self, segment: Segment, sig: Signature) -> Result<()> {
         if !self.is_careful() || self.pool.mutant(Mutant::EntryCheckIgnored) {
             return Ok(());
         }
@@ -131,7 +82,7 @@ impl Inner {
     /// Reads the buckets of a key for a writer that holds the key's stripe. In careful mode the
     /// free slot is one that is free without doubt.
     #[inline]
-    pub(crate) fn probe(&self, segment: Segment, sig: Signature) -> Probe {
+    pub(crate) fn probe_buckets(&self, segment: Segment, sig: Signature) -> Probe {
         let mut probe = self.table.probe(&self.pool, segment, sig);
         if self.is_careful() {
             probe.free = self.table.find_sound_free(&self.pool, segment, sig);
@@ -151,7 +102,7 @@ impl Inner {
             Verdict::Whole(_) | Verdict::BadRecord(..) => Reuse::Taken,
             Verdict::Damaged(error) => {
                 self.corrupt(&error);
-                self.note_damage(&error);
+                self.careful_mode.note_damage(&error);
                 Reuse::Damaged
             }
         }

@@ -38,7 +38,7 @@ const SLOT_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Both words of an entry, read or to be stored as one pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// The key's signature.
     pub(crate) sig: u64,
     /// Position, expiry bit and check bits; or a mark.

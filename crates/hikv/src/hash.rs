@@ -6,6 +6,7 @@
 //! ```
 //! The signature in an index entry is the hash itself: splits and checks read no record.
 
+use lodestore_inplace::StripeIndex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Maximum directory depth: bits of the hash above the 32 that choose buckets, minus the
@@ -15,8 +16,19 @@ pub(crate) const DEPTH_MAX: u32 = 24;
 pub(crate) const PARTITIONS_MAX: u32 = 256;
 
 /// A key's 64-bit signature; never 0, which marks a free entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Signature(pub(crate) u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Signature(pub(crate) u64);
+
+/// A key's hash with its stripe. Batches are in the order of signatures, and thus of partitions and
+/// segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hashed {
+    pub(crate) sig: Signature,
+    pub(crate) stripe: StripeIndex,
+}
+
+/// A key and its hash.
+pub(crate) type Target<'k> = lodestore_inplace::Target<'k, Hashed>;
 
 /// Maps hashes to locations; fixed when a store is created.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +50,13 @@ impl Placement {
     #[inline]
     pub(crate) fn sign(self, key: &[u8]) -> Signature {
         Signature(xxh3_64_with_seed(key, self.seed).max(1))
+    }
+
+    /// Returns the signature of `key` with its stripe.
+    #[inline]
+    pub(crate) fn hash(self, key: &[u8]) -> Hashed {
+        let sig = self.sign(key);
+        Hashed { sig, stripe: self.stripe(sig) }
     }
 
     /// Returns the partition, 0-based.
@@ -64,6 +83,12 @@ impl Placement {
     #[inline]
     pub(crate) fn belongs(self, sig: u64, partition: usize, depth: u32, prefix: u64) -> bool {
         self.partition(Signature(sig)) == partition && self.index(Signature(sig), depth) == prefix
+    }
+
+    /// Returns the stripe: that of the partition and the home bucket.
+    #[inline]
+    pub(crate) fn stripe(self, sig: Signature) -> StripeIndex {
+        StripeIndex { partition: self.partition(sig), stripe: self.buckets(sig).0 }
     }
 
     /// Returns the home bucket and the other one; they differ.

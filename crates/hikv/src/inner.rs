@@ -5,17 +5,20 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use lodestore_contract::threads::lock;
+use lodestore_contract::{Error, HiddenKeys, Pair, Result, Visit};
 use lodestore_index::KeyResolver;
-use lodestore_inplace::{Base, lock};
+use lodestore_inplace::{Base, FirstDamage, Index, StripeIndex};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::backend::{Backend, Retire};
-use crate::careful::CarefulMode;
+use crate::entry::Entry;
+use crate::hash::{Hashed, Target};
 use crate::options::HiKvOptions;
 use crate::record::Record;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
-use crate::table::{PREFETCH_BYTES, Table};
+use crate::table::{Hit, PREFETCH_BYTES, Table, walk_from};
 use crate::tree_op::TreeOp;
 use crate::wal::Wal;
 
@@ -109,7 +112,7 @@ impl Retire for Records {
 }
 
 /// An open store.
-pub(crate) struct Inner {
+pub struct Inner {
     pub(crate) base: Base,
     pub(crate) table: Table,
     pub(crate) stripes: Stripes,
@@ -118,7 +121,6 @@ pub(crate) struct Inner {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
-    pub(crate) careful_mode: CarefulMode,
     /// An entry was changed since the open: the sorted run of the last stop is stale.
     pub(crate) written: AtomicBool,
     /// Extents of the run that was loaded. The run is kept until the next clean stop.
@@ -131,6 +133,81 @@ impl Deref for Inner {
     #[inline]
     fn deref(&self) -> &Base {
         &self.base
+    }
+}
+
+impl Index for Inner {
+    type Own = u64;
+    type Hash = Hashed;
+    type Entry = Entry;
+    type Stripe = u64;
+
+    #[inline]
+    fn hash_key(&self, key: &[u8]) -> Hashed {
+        self.table.placement.hash(key)
+    }
+
+    #[inline]
+    fn stripe_of(hash: Hashed) -> StripeIndex {
+        hash.stripe
+    }
+
+    #[inline]
+    fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    #[inline]
+    fn verifies_reads(&self) -> bool {
+        self.options.verify_reads
+    }
+
+    fn find_held(&self, target: Target<'_>) -> Result<Option<Hit<'_>>> {
+        let sig = target.hash.sig;
+        let segment = self.table.segment(&self.pool, sig);
+        if self.is_unsettled() {
+            self.persist_buckets(segment, sig);
+        }
+        let found = self.probe_buckets(segment, sig).find(&self.pool, target.key);
+        let found = found.inspect_err(|error| self.corrupt(error))?;
+        if found.is_none() {
+            self.check_absent(segment, sig)?;
+        }
+        Ok(found)
+    }
+
+    /// A piece is a segment. A key that exists throughout a walk is in the segment that covers its
+    /// prefix, before a split and after it.
+    fn visit_piece(
+        &self,
+        partition: usize,
+        from: u64,
+        verifies: bool,
+        wrong: &mut Option<Error>,
+        visit: &mut dyn FnMut(Pair<'_>) -> Visit,
+    ) -> Result<Option<u64>> {
+        let _guard = self.enter()?;
+        let mut next = None;
+        walk_from(&self.table, &self.pool, (partition, from), |location, slots| {
+            next = self.visit_slots(location, slots, verifies, wrong, visit).then(|| location.end());
+            Ok(false)
+        })?;
+        Ok(next)
+    }
+
+    /// Waits for the walk after a crash.
+    fn check_complete(&self) -> Result<()> {
+        if !self.is_careful() {
+            return Ok(());
+        }
+        self.recovery.wait_ordered()?;
+        match self.careful_mode.first_damage() {
+            None => Ok(()),
+            Some(FirstDamage { place, what }) => {
+                let what = format!("{what}: keys may be missing from this answer");
+                Err(Error::hiding(place, what, HiddenKeys::Unknown))
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@
 //! stop (`lodestore_inplace::Seal`).
 
 use lodestore_contract::{Error, Result};
-use lodestore_inplace::Seal;
+use lodestore_inplace::{Seal, Shape};
 use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, crc32c_seeded, u32_at, u64_at};
 
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
@@ -71,8 +71,6 @@ pub(crate) const MODES_MASK: u32 = SYNC_MODE_FLAG | PARTITIONED_MODE_FLAG | WAL_
 /// Bits of a sequence below the generation: each stripe has 2^36 sequences per open.
 pub(crate) const GENERATION_SHIFT: u32 = 36;
 
-const MAGIC: [u8; 8] = *b"LSHIKV\0\x01";
-const CRC_AT: usize = 32;
 const GENERATION_AT: u64 = 64;
 const RUN_AT: u64 = 72;
 const ROOTS_AT: u64 = 128;
@@ -100,52 +98,39 @@ impl Superblock {
     pub(crate) fn buckets(&self) -> u32 {
         self.segment_bytes / BUCKET_BYTES as u32 - 1
     }
+}
 
-    /// Writes the superblock; durable after the caller's fence.
-    pub(crate) fn store(&self, pool: &Pool) {
-        let mut bytes = [0; 64];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+impl Shape for Superblock {
+    const ENGINE: &'static str = ENGINE;
+    const MAGIC: [u8; 8] = *b"LSHIKV\0\x01";
+    const VERSION: u32 = FORMAT;
+    const CRC_AT: usize = 32;
+
+    fn encode(&self, bytes: &mut [u8; 64]) {
         bytes[12..16].copy_from_slice(&self.partitions.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.segment_bytes.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.modes.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.seed.to_le_bytes());
-        let crc = crc32c(&[&bytes[..CRC_AT]]);
-        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        pool.store(pool.root(), &bytes);
-        pool.flush(pool.root(), bytes.len());
     }
 
-    /// Reads the superblock. `None` if the superblock is not whole and no open has raised the
-    /// generation: no superblock was ever completed.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`], [`Error::NewerFormat`].
-    pub(crate) fn load(pool: &Pool) -> Result<Option<Self>> {
-        let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("the root area is missing")) };
-        if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
-            let never_opened = pool.load_u64(generation_word(pool)) == 0;
-            return if never_opened { Ok(None) } else { Err(superblock_lost()) };
-        }
-        let version = u32_at(bytes, 8);
-        if version > FORMAT {
-            return Err(Error::NewerFormat { part: ENGINE.into(), found: version, known: FORMAT });
-        }
-        if version < FORMAT {
-            return Err(Error::OlderFormat { part: ENGINE.into(), found: version, oldest: FORMAT });
-        }
+    fn decode(bytes: &[u8]) -> Option<Self> {
         let found = Self {
             partitions: u32_at(bytes, 12),
             segment_bytes: u32_at(bytes, 16),
             seed: u64_at(bytes, 24),
             modes: u32_at(bytes, 20),
         };
-        let sane = found.partitions.is_power_of_two()
+        let is_sane = found.partitions.is_power_of_two()
             && found.partitions <= PARTITIONS_MAX
             && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&found.segment_bytes)
             && found.segment_bytes.is_multiple_of(BUCKET_BYTES as u32)
             && found.modes & !MODES_MASK == 0;
-        if sane { Ok(Some(found)) } else { Err(wrong("the number of partitions or the segment size is out of range")) }
+        is_sane.then_some(found)
+    }
+
+    /// Each open raises the generation.
+    fn was_opened(pool: &Pool) -> bool {
+        pool.load_u64(generation_word(pool)) != 0
     }
 }
 
@@ -316,14 +301,4 @@ impl SegmentHeader {
         }
         Self::split_depth(pool, at).map(|_| ()).ok_or_else(|| wrong("the depth of its last split is damaged"))
     }
-}
-
-#[cold]
-pub(crate) fn superblock_lost() -> Error {
-    wrong("the superblock is damaged, and no key can be found without it: restore the store from a backup or an export")
-}
-
-#[cold]
-fn wrong(what: &str) -> Error {
-    Error::corrupt("hikv superblock", what)
 }

@@ -20,23 +20,21 @@
 //! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
 //! * `extents`: check of the extent table.
-//! * `damage`, `careful`: known damage to the index; the check of misses.
+//! * `damage`: known damage to the index; the check of misses.
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
 //! * `backend`: updating queues (the tree's work queues), their threads, and the tree's rebuild.
 //! * `run`, `wal`: the tree's sorted run at close; the paper's HiKV_wal.
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
-//! * `scan`, `sweep`, `copy`: walks, removal of expired keys, whole-store copies.
+//! * `scan`, `sweep`: walks, removal of expired keys.
 //! * `recovery_walk`, `recover`, `verify`: recovery walk, recovery while serving, verification.
-//! * `store`: opening, closing, and the operations of the contract.
+//! * `store`: opening and stop.
 #![forbid(unsafe_code)]
 
 mod adapt;
 mod backend;
 mod batch;
-mod careful;
-mod copy;
 mod damage;
 mod entry;
 mod extents;

@@ -10,7 +10,7 @@ use crate::record::Record;
 use crate::table::{FreeSlot, Hit, Segment, Table, check_other_record, is_bound};
 
 /// A writer's view of a key's two buckets.
-pub(crate) struct Probe {
+pub struct Probe {
     /// Addresses of the key's two buckets, its home bucket first.
     buckets: [NvPtr; 2],
     /// Bit set of the buckets' entries with the key's signature. More than one bit only if two keys
@@ -99,7 +99,7 @@ impl Probe {
             let position = entry.position();
             let record = Record::read(pool, position)?;
             if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
-                return Ok(Some(Hit { slot, entry, position, record }));
+                return Ok(Some(Hit { at: slot, entry, record_at: position, record, is_bound: true }));
             }
             check_other_record(&record, slot, entry)?;
         }

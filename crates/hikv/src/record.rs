@@ -6,12 +6,10 @@
 //! ```
 //! `lodestore_inplace::Record` describes the fields. The sequence is the engine's own.
 
-/// Bytes of the header that are the engine's: the sequence.
-pub(crate) const OWN_BYTES: usize = 8;
 /// Set in the tag of a position whose record has an expiry: sweeps read no other record.
 pub(crate) const EXPIRY_TAG_FLAG: u8 = 1;
 
-/// A record on the medium.
-pub(crate) type Record<'a> = lodestore_inplace::Record<'a, OWN_BYTES>;
+/// A record on the medium. The engine's own field is the sequence.
+pub(crate) type Record<'a> = lodestore_inplace::Record<'a, u64>;
 
 const _: () = assert!(Record::HEADER == 24);

@@ -17,8 +17,9 @@
 
 use std::sync::atomic::Ordering;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
-use lodestore_inplace::{SealedExtent, lock};
+use lodestore_inplace::SealedExtent;
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::inner::Inner;
@@ -64,11 +65,7 @@ pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
     })?;
     drop(sorted);
     inner.recovery.set_ordered();
-    // If an extent of the index could not be marked, old space is not freed: the store grows
-    // instead.
-    if pool.allocator().is_recovering() && !inner.recovery.is_unsure() {
-        pool.allocator().finish_recovery(pool);
-    }
+    inner.free_unmarked();
     if extents.is_empty() && pool.load_u64(run_word(pool)) != 0 {
         run::clear_root(pool);
         if !pool.allocator().is_recovering() {

@@ -18,7 +18,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 use crate::entry::Entry;
 use crate::inner::Inner;
 use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
-use crate::record::{EXPIRY_TAG_FLAG, OWN_BYTES, Record};
+use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
 
 /// A key's first 16 bytes, as a number with the same order, and its record.
@@ -63,16 +63,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
         |partition, result: &mut ThreadResult| walk_partition(inner, partition, result),
         |result| result.found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_keys(pool, a.1, b.1))),
     )?;
-    // The thread that walked a segment flushed and fenced it. If a sync failed, readers continue to
-    // make the data that they return durable.
-    if inner.pool.check().is_ok() {
-        inner.unsettled.store(false, Ordering::Release);
-    }
-    inner.end_careful_mode();
-    inner.recovery.count_left_out(results.iter().map(|result| result.damaged.len()).sum());
-    for position in results.iter().flat_map(|result| &result.damaged) {
-        inner.keep_damaged::<OWN_BYTES>(*position);
-    }
+    inner.end_walk::<u64>(results.iter().flat_map(|result| &result.damaged).copied());
     Ok(merge(&inner.pool, results.into_iter().map(|result| result.found).collect()))
 }
 

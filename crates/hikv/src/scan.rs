@@ -19,7 +19,7 @@ use lodestore_media::NvPtr;
 use crate::inner::{Inner, Records};
 use crate::record::Record;
 
-use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
 
 /// Positions read from the tree at once.
 const CHUNK_KEYS: usize = 256;
@@ -67,7 +67,7 @@ impl Inner {
         Ok((!expired).then_some(record))
     }
 
-    pub(crate) fn scan_each(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+    pub(crate) fn scan_tree(&self, range: &ScanRange, visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
         let _timer = self.sampler.scan();
         drop(self.enter()?);
         self.wait_for_tree()?;
@@ -90,27 +90,6 @@ impl Inner {
             self.check_tree_complete()?;
         }
         Ok(visited)
-    }
-
-    /// Calls `visit` for every live pair, as
-    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) specifies.
-    pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
-        let (mut visited, mut wrong) = (0, None);
-        let mut show = |pair: Pair<'_>| {
-            visited += 1;
-            visit(pair)
-        };
-        for partition in 0..self.table.shape.partitions as usize {
-            let _guard = self.enter()?;
-            let continued = walk(&self.table, &self.pool, partition, |location, slots| {
-                Ok(self.visit_slots(location, slots, self.options.verify_reads, &mut wrong, &mut show))
-            })?;
-            if !continued {
-                return Ok(visited);
-            }
-        }
-        self.check_complete()?;
-        wrong.map_or(Ok(visited), Err)
     }
 
     /// Calls `visit` for every live pair in the copied slots of a segment. Stores the first damage
@@ -149,7 +128,7 @@ impl Inner {
                 }
                 Verdict::Damaged(error) => {
                     self.corrupt(&error);
-                    self.note_damage(&error);
+                    self.careful_mode.note_damage(&error);
                     wrong.get_or_insert(error);
                     continue;
                 }

@@ -2,43 +2,36 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, Result};
+use lodestore_contract::Result;
+use lodestore_inplace::Writes;
 
 use crate::inner::Inner;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::table::{Form, walk};
 
 impl Inner {
-    /// Removes every key that has expired. Returns their number. Reads only records with an expiry.
-    pub(crate) fn sweep_partitions(&self) -> Result<u64> {
-        let mut swept = 0;
-        for partition in 0..self.table.shape.partitions as usize {
-            let mut expired = Vec::new();
-            let guard = self.enter_write()?;
-            walk(&self.table, &self.pool, partition, |location, slots| {
-                for slot in slots.iter().filter(|slot| slot.entry.position().tag() & EXPIRY_TAG_FLAG != 0) {
-                    if self.table.form(&self.pool, location, *slot) != Form::Live {
-                        continue;
-                    }
-                    let position = &slot.entry.position();
-                    self.expiring.store(true, Ordering::Relaxed);
-                    // A damaged record stays, and `verify` reports it: the damage may be in its
-                    // expiry.
-                    let record = Record::read(&self.pool, *position);
-                    if record.and_then(|record| record.is_expired(*position)).unwrap_or(false) {
-                        expired.push(*position);
-                    }
+    /// Removes the keys of a partition that have expired. Reads only records with an expiry.
+    pub(crate) fn sweep_expired(&self, partition: usize) -> Result<u64> {
+        let (mut expired, mut swept) = (Vec::new(), 0);
+        let _guard = self.enter_write()?;
+        walk(&self.table, &self.pool, partition, |location, slots| {
+            for slot in slots.iter().filter(|slot| slot.entry.position().tag() & EXPIRY_TAG_FLAG != 0) {
+                if self.table.form(&self.pool, location, *slot) != Form::Live {
+                    continue;
                 }
-                Ok(true)
-            })?;
-            for position in expired {
-                match self.remove_expired(position) {
-                    Ok(removed) => swept += u64::from(removed),
-                    Err(Error::Corrupt { .. }) => {}
-                    Err(error) => return Err(error),
+                self.expiring.store(true, Ordering::Relaxed);
+                let position = slot.entry.position();
+                let record = Record::read(&self.pool, position);
+                if let Ok(record) = record
+                    && record.is_expired(position).unwrap_or(false)
+                {
+                    expired.push((position, record.key()));
                 }
             }
-            drop(guard);
+            Ok(true)
+        })?;
+        for (position, key) in expired {
+            swept += self.remove_expired(key, |hit| hit.record_at == position)?;
         }
         Ok(swept)
     }

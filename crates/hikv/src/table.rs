@@ -25,7 +25,7 @@ use lodestore_media::{Mutant, NvPtr, Pool};
 use crate::entry::{Entry, names_record};
 use crate::hash::{Placement, Signature};
 use crate::layout::{BUCKET_BYTES, BUCKET_ENTRIES, Deep, ENTRY_BYTES, Superblock, root_word};
-use crate::record::{OWN_BYTES, Record};
+use crate::record::Record;
 
 /// The index: its shape and access. All state is on the medium.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) struct Table {
 
 /// A segment as its directory names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub struct Segment {
     pub(crate) at: NvPtr,
     pub(crate) depth: u32,
 }
@@ -96,17 +96,9 @@ pub(crate) enum Verdict<'a> {
 /// A slot with a free entry.
 pub(crate) type FreeSlot = (NvPtr, Entry);
 
-/// An entry that names a record of the requested key.
-#[derive(Clone, Copy)]
-pub(crate) struct Hit<'a> {
-    /// Location of the entry.
-    pub(crate) slot: NvPtr,
-    /// Content of the entry.
-    pub(crate) entry: Entry,
-    /// The record's position; its tag is the expiry bit.
-    pub(crate) position: NvPtr,
-    pub(crate) record: Record<'a>,
-}
+/// An entry that names a record of the requested key. Always bound. The tag of the record's
+/// position is the expiry bit.
+pub(crate) type Hit<'a> = lodestore_inplace::Found<'a, Entry, u64>;
 
 /// Number of records to prefetch ahead in walks.
 pub(crate) const PREFETCH_RECORDS: usize = 12;
@@ -195,7 +187,7 @@ impl Table {
                 pool.prefetch(position.untagged(), PREFETCH_BYTES);
                 let record = Record::read(pool, position)?;
                 if record.key() == key && is_bound(pool, entry, slot, record.binding()) {
-                    return Ok(Some(Hit { slot, entry, position, record }));
+                    return Ok(Some(Hit { at: slot, entry, record_at: position, record, is_bound: true }));
                 }
                 check_other_record(&record, slot, entry)?;
             }
@@ -335,7 +327,7 @@ impl Table {
         }
         let position = slot.entry.position();
         let Some(binding) = binding_at(pool, position) else { return false };
-        let sig = match copied_key::<OWN_BYTES>(pool, position) {
+        let sig = match copied_key::<u64>(pool, position) {
             Some(key) if sig == 0 || sig == self.placement.sign(&key).0 => self.placement.sign(&key).0,
             Some(_) => return false,
             None => sig,

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Progress, Result, VerifyReport};
-use lodestore_inplace::{PIECE_BYTES, note_finding};
+use lodestore_inplace::{PIECE_BYTES, note_finding, verify_index, verify_pool};
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
-use crate::layout::{GENERATION_SHIFT, SegmentHeader, Superblock, generation_word};
+use crate::layout::{GENERATION_SHIFT, SegmentHeader, generation_word};
 use crate::record::Record;
 use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, SegmentLocation, Slot, Verdict, walk_from};
 
@@ -17,37 +17,17 @@ const CHUNK_KEYS: usize = 1024;
 impl Inner {
     /// Checks superblock, directories, segments, records, tree and allocator. The store may be in
     /// use. Then the comparison of keys between tree and index is skipped.
-    pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
-        drop(self.enter()?);
+    pub(crate) fn verify_all(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let begun = (self.backend.enqueued(), self.backend.trees().len());
-        let recovered = self.recovery.wait_done();
-        if let Err(error) = &recovered {
-            report.find("recovery", error.to_string());
-        }
-        match Superblock::load(&self.pool) {
-            Ok(Some(shape)) if shape == self.table.shape => {}
-            Ok(_) => report.find("hikv superblock", "the superblock changed since the store was opened"),
-            Err(error) => note_finding(&mut report, &error),
-        }
-        let partitions = self.table.shape.partitions as usize;
-        for partition in 0..partitions {
-            progress(Progress { done: partition as u64, total: partitions as u64 + 1 });
-            self.verify_segments(partition, &mut |piece| {
-                report.add(piece);
-                true
-            })?;
-        }
-        if recovered.is_ok() {
+        if verify_index(self, self.table.shape, &mut report, progress)? {
             self.verify_tree(begun, &mut report)?;
         }
-        self.logs.verify(&self.pool, &mut report);
-        self.pool.allocator().verify(&self.pool, &mut report);
+        verify_pool(self, &mut report, progress);
         if report.is_clean() {
             // Damage found by the open may be invisible elsewhere, for example an older directory.
             self.report_first_damage(&mut report);
         }
-        progress(Progress { done: partitions as u64 + 1, total: partitions as u64 + 1 });
         Ok(report)
     }
 
@@ -102,14 +82,14 @@ impl Inner {
             match self.table.judge(&self.pool, location, *slot) {
                 Verdict::Free => {}
                 Verdict::Damaged(error) => {
-                    self.note_damage(&error);
+                    self.careful_mode.note_damage(&error);
                     note_finding(report, &error);
                 }
                 Verdict::BadRecord(_, error) => note_finding(report, &error),
                 Verdict::Whole(record) => {
                     report.records += 1;
                     report.bytes += record.len() as u64;
-                    if u64::from_le_bytes(record.own()) >> GENERATION_SHIFT > self.generation() {
+                    if record.own() >> GENERATION_SHIFT > self.generation() {
                         report.find(place, format!("record {position:?} names an open that never happened"));
                     } else if !keys.insert(record.key()) {
                         report.find(place, format!("two entries have the same key; one of them names {position:?}"));
@@ -172,44 +152,15 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use lodestore_contract::Store;
     use lodestore_contract::testing::Scratch;
-    use lodestore_inplace::Engine;
-    use lodestore_media::PoolOptions;
+    use lodestore_inplace::testing::check_verification_in_pieces;
 
-    use super::*;
     use crate::{HiKv, HiKvOptions};
 
-    const KEYS: u64 = 40_000;
-    const VALUE_BYTES: u64 = 200;
-
-    /// Guards must be released when a piece is reported, or `synchronize` would not return.
     #[test]
     fn a_partition_is_verified_in_pieces_and_a_closed_store_not_to_its_end() {
         let scratch = Scratch::new();
-        let pool = PoolOptions { capacity: 128 << 20, region_bytes: 64 << 20, ..PoolOptions::default() };
-        let options = HiKvOptions { pool, partitions: 1, scrub_rate: 0, ..HiKvOptions::default() };
-        let store = HiKv::create(&scratch.store(), &options).expect("create");
-        (0..KEYS).for_each(|key| store.put(&key.to_le_bytes(), &[7; VALUE_BYTES as usize]).expect("put"));
-        let inner = store.inner();
-        let (mut pieces, mut whole) = (0, VerifyReport::default());
-        let is_whole = inner.verify_pieces(&mut |report| {
-            inner.pool.epochs().synchronize();
-            assert!(report.bytes < PIECE_BYTES + PIECE_BYTES / 4, "{} bytes", report.bytes);
-            pieces += 1;
-            whole.add(report);
-            true
-        });
-        assert!(is_whole && whole.is_clean());
-        assert_eq!(whole.records, KEYS);
-        assert!(pieces >= KEYS * VALUE_BYTES / PIECE_BYTES, "{pieces} pieces");
-        let mut seen = 0;
-        let is_whole = inner.verify_pieces(&mut |_| {
-            seen += 1;
-            seen < 2
-        });
-        assert!(!is_whole && seen == 2);
-        store.close().expect("close");
-        assert!(!inner.verify_pieces(&mut |_| true));
+        let options = HiKvOptions { partitions: 1, scrub_rate: 0, ..HiKvOptions::default() };
+        check_verification_in_pieces(&HiKv::create(&scratch.store(), &options).expect("create"));
     }
 }

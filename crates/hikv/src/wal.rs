@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use lodestore_contract::Result;
-use lodestore_inplace::lock;
+use lodestore_contract::threads::lock;
 use lodestore_media::{ExtentKind, MAX_SLOTS, NvPtr, Pool, thread_slot};
 
 use crate::hash::Signature;

@@ -15,37 +15,24 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Decide, Engine, Quick, Step, Stored, When};
+use lodestore_inplace::{Engine, Quick, Stored, Writes};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::damage::Reuse;
 use crate::entry::Entry;
-use crate::hash::Signature;
+use crate::hash::{Hashed, Target};
 use crate::inner::Inner;
 use crate::layout::ENTRY_BYTES;
 use crate::probe::Probe;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::split::split;
-use crate::stripe::Held;
+use crate::stripe::next_sequence;
 use crate::table::{Hit, Segment};
 use crate::tree_op::TreeOp;
 
-/// A key to be written, with its location.
-pub(crate) struct Target<'k> {
-    pub(crate) key: &'k [u8],
-    pub(crate) sig: Signature,
-    pub(crate) partition: usize,
-    pub(crate) home: usize,
-}
-
-/// A key's stripe and the content of its buckets.
-struct LockedKey<'a> {
-    held: Held<'a>,
-    segment: Segment,
-    probe: Probe,
-}
+/// A key whose stripe a writer holds.
+type Locked<'a> = lodestore_inplace::Locked<'a, Inner>;
 
 /// Returns the position of a stored record, with its expiry bit as the tag.
 #[inline]
@@ -61,288 +48,140 @@ enum NotPublished {
     Refused(Stored, Box<Error>),
 }
 
-/// Returns whether a reader finds the key of this entry.
-///
-/// # Errors
-/// [`Error::Corrupt`].
-#[inline]
-pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
-    old.map_or(Ok(false), |hit| hit.record.is_expired(hit.position).map(|expired| !expired))
-}
+impl Writes for Inner {
+    type Table = Segment;
+    type Probe = Probe;
 
-impl Inner {
-    pub(crate) fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
-        let sig = self.table.placement.sign(key);
-        let (home, _) = self.table.placement.buckets(sig);
-        Target { key, sig, partition: self.table.placement.partition(sig), home }
+    #[inline]
+    fn time_write(&self) -> impl Sized {
+        self.sampler.write()
     }
 
-    /// Acquires the key's stripe. The caller holds a guard and no stripe.
     #[inline]
-    fn lock_key(&self, target: &Target<'_>) -> Quick<(Held<'_>, Segment)> {
-        let segment = self.table.segment(&self.pool, target.sig);
-        self.table.prefetch(&self.pool, segment, target.sig);
-        let mut held = self.stripes.lock(target.partition, target.home);
-        if self.changes.is_active() {
-            held = self.record_change(target, held);
-        }
-        let segment = self.table.segment(&self.pool, target.sig);
+    fn prefetch_index(&self, hash: Hashed) {
+        self.table.prefetch(&self.pool, self.table.segment(&self.pool, hash.sig), hash.sig);
+    }
+
+    #[inline]
+    fn settled_table(&self, hash: Hashed) -> Quick<Segment> {
+        let segment = self.table.segment(&self.pool, hash.sig);
         if self.is_unsettled() {
-            let (home, other) = self.table.placement.buckets(target.sig);
-            self.persist_buckets(segment, home, other);
+            self.persist_buckets(segment, hash.sig);
             self.pool.check()?;
         }
-        Ok((held, segment))
+        Ok(segment)
     }
 
-    /// Records a key that is about to be written, for a copy of the store in progress. May wait for
-    /// the copier, and then acquires the stripe again.
-    #[cold]
-    fn record_change<'a>(&'a self, target: &Target<'_>, mut held: Held<'a>) -> Held<'a> {
-        if self.changes.is_crowded() {
-            drop(held);
-            self.changes.wait_for_copier();
-            held = self.stripes.lock(target.partition, target.home);
+    /// Reads both buckets of the key.
+    #[inline]
+    fn probe(&self, locked: &Locked<'_>) -> Probe {
+        self.probe_buckets(locked.table, locked.target.hash.sig)
+    }
+
+    #[inline]
+    fn prefetch_old(&self, _locked: &Locked<'_>, probe: &Probe) -> bool {
+        let has_candidates = probe.has_candidates();
+        if has_candidates {
+            probe.prefetch(&self.pool);
         }
-        self.changes.record(target.key);
-        held
+        has_candidates
     }
 
-    pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
-        let _timer = self.sampler.write();
-        let _guard = self.enter_write()?;
-        let target = self.target(key);
-        loop {
-            let (mut held, segment) = self.lock_key(&target)?;
-            // A record that is certainly needed is stored while the buckets are loaded. A record
-            // that is probably needed is stored while the old record is loaded.
-            let mut stored = None;
-            if when == When::Always {
-                stored = Some(self.store_with_next_sequence(&mut held, key, value, expiry)?);
-            }
-            let probe = self.probe(segment, target.sig);
-            let mut locked = LockedKey { held, segment, probe };
-            if when == When::Present && locked.probe.has_candidates() {
-                locked.probe.prefetch(&self.pool);
-                stored = Some(self.store_with_next_sequence(&mut locked.held, key, value, expiry)?);
-            }
-            let old = match self.find_old(&locked, key) {
-                Ok(old) => old,
-                Err(_) if when == When::Always => {
-                    self.clear_unreadable(&target, &locked);
-                    self.free_stored(stored);
-                    continue;
-                }
-                Err(error) => return Err(self.give_back(stored, error)),
-            };
-            // A put replaces any old record.
-            let present = match when {
-                When::Always => true,
-                When::Absent | When::Present => match is_live(old.as_ref()) {
-                    Ok(present) => present,
-                    Err(error) => return Err(self.give_back(stored, error)),
-                },
-            };
-            if old.is_none()
-                && when != When::Always
-                && let Err(error) = self.check_miss(locked.segment, target.sig)
-            {
-                return Err(self.give_back(stored, error));
-            }
-            if when == When::Absent && present || when == When::Present && !present {
-                self.free_stored(stored);
-                return Ok(false);
-            }
-            let record = match stored {
-                Some(record) => record,
-                None => self.store_with_next_sequence(&mut locked.held, key, value, expiry)?,
-            };
-            match self.publish(&target, &locked, old, record) {
-                Ok(()) => break,
-                Err(NotPublished::NoFreeSlot(record)) => {
-                    self.free_stored(Some(record));
-                    drop(locked);
-                    self.split_if_full(&target)?;
-                }
-                Err(NotPublished::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
-            }
+    #[inline(always)]
+    fn store_held(&self, locked: &mut Locked<'_>, value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
+        self.store_record(next_sequence(&mut locked.held), locked.target.key, value, expiry)
+    }
+
+    /// The path without candidates is short: errors and candidates are rare.
+    #[inline]
+    fn find_old(&self, locked: &Locked<'_>, probe: &Probe) -> Result<Option<Hit<'_>>> {
+        if !probe.has_candidates() {
+            return Ok(None);
         }
-        self.pool.check()?;
-        Ok(true)
+        probe.prefetch(&self.pool);
+        probe.find(&self.pool, locked.target.key)
     }
 
-    pub(crate) fn try_change(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
-        let _timer = self.sampler.write();
-        let _guard = self.enter_write()?;
-        let target = self.target(key);
-        loop {
-            let (held, segment) = self.lock_key(&target)?;
-            let probe = self.probe(segment, target.sig);
-            let mut locked = LockedKey { held, segment, probe };
-            let old = self.find_old(&locked, key)?;
-            if old.is_none() {
-                self.check_miss(locked.segment, target.sig)?;
-            }
-            if old.is_none() && locked.probe.free.is_none() {
-                drop(locked);
-                self.split_if_full(&target)?;
-                continue;
-            }
-            let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
-            if let Some(hit) = live
-                && self.options.verify_reads
-            {
-                hit.record.check(hit.position).inspect_err(|error| self.corrupt(error))?;
-            }
-            let (value, expiry) =
-                match decide(live.map(|hit| hit.record.value()), live.and_then(|hit| hit.record.expiry())) {
-                    Step::Keep => return Ok(()),
-                    Step::Delete => {
-                        if let Some(hit) = live {
-                            self.unlink(&target, hit, Mutant::DeleteNotFlushed);
-                        }
-                        break;
-                    }
-                    Step::Put(value, expiry) => (value, expiry),
-                };
-            check_value(&value)?;
-            let record = self.store_with_next_sequence(&mut locked.held, key, &value, expiry)?;
-            match self.publish(&target, &locked, old, record) {
-                Ok(()) => break,
-                Err(NotPublished::NoFreeSlot(record)) => {
-                    self.free_stored(Some(record));
-                    drop(locked);
-                    self.split_if_full(&target)?;
-                }
-                Err(NotPublished::Refused(record, error)) => return Err(self.give_back(Some(record), *error)),
-            }
-        }
-        self.pool.check()?;
-        Ok(())
-    }
-
-    pub(crate) fn delete(&self, key: &[u8]) -> Quick<bool> {
-        check_key(key)?;
-        let _timer = self.sampler.write();
-        let _guard = self.enter_write()?;
-        let target = self.target(key);
-        let (held, segment) = self.lock_key(&target)?;
-        let probe = self.probe(segment, target.sig);
-        let locked = LockedKey { held, segment, probe };
-        let deleted = match self.find_old(&locked, key) {
-            // A damaged record is removed as well.
-            Ok(Some(hit)) if !hit.record.is_expired(hit.position).unwrap_or(false) => {
-                self.unlink(&target, &hit, Mutant::DeleteNotFlushed);
-                true
-            }
-            Ok(Some(_)) => false,
-            Ok(None) => {
-                self.check_miss(locked.segment, target.sig)?;
-                false
-            }
-            Err(_) => {
-                self.clear_unreadable(&target, &locked);
-                true
-            }
-        };
-        self.pool.check()?;
-        Ok(deleted)
+    #[inline]
+    fn check_miss(&self, locked: &Locked<'_>) -> Result<()> {
+        self.check_absent(locked.table, locked.target.hash.sig)
     }
 
     /// Clears entries with the held key's signature that name no record of their own, no readable
-    /// record, or one with a damaged key. Called by a put or a delete of a key whose old record is
-    /// corrupt. The record's space is free after the next recovery.
+    /// record, or one with a damaged key. The record's space is free after the next recovery.
     #[cold]
-    fn clear_unreadable(&self, target: &Target<'_>, locked: &LockedKey<'_>) {
-        for (slot, entry) in locked.probe.candidates(&self.pool) {
+    fn clear_damage(&self, locked: &Locked<'_>, probe: &Probe, error: &Error, _is_put: bool) -> bool {
+        self.corrupt(error);
+        let Target { hash, key } = locked.target;
+        for (slot, entry) in probe.candidates(&self.pool) {
             if is_of_another_key(&self.pool, slot, entry) {
                 continue;
             }
             let swapped = self.pool.cas_u128(slot, entry.pair(), Entry::free(&self.pool, slot).pair());
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
             self.persist(slot, ENTRY_BYTES as usize, Mutant::DeleteNotFlushed);
-            self.records.cleared.insert(slot, target.key);
-            self.enqueue_tree_change(target.sig.0, TreeOp::new(target.key, slot, NvPtr::NULL));
+            self.records.cleared.insert(slot, key);
+            self.enqueue_tree_change(hash.sig.0, TreeOp::new(key, slot, NvPtr::NULL));
         }
+        true
     }
 
-    /// Removes the key of the record at `position` if the key still has that record and the record
-    /// has expired. Returns whether it did.
-    pub(crate) fn remove_expired(&self, position: NvPtr) -> Result<bool> {
-        let _guard = self.enter_write()?;
-        let record = Record::read(&self.pool, position)?;
-        let target = self.target(record.key());
-        let (held, segment) = self.lock_key(&target).map_err(|error| *error)?;
-        let probe = self.probe(segment, target.sig);
-        let locked = LockedKey { held, segment, probe };
-        match self.find_old(&locked, target.key)? {
-            Some(hit) if hit.position == position && hit.record.is_expired(hit.position)? => {
-                self.unlink(&target, &hit, Mutant::SweepBeforeDurable);
-                Ok(true)
+    #[inline]
+    fn publish(&self, locked: Locked<'_>, probe: Probe, old: Option<Hit<'_>>, new: Stored) -> Quick<bool> {
+        match self.publish_entry(&locked, &probe, old, new) {
+            Ok(()) => Ok(true),
+            Err(NotPublished::NoFreeSlot(record)) => {
+                self.free_stored(Some(record));
+                let hash = locked.target.hash;
+                drop(locked);
+                self.split_if_full(hash)?;
+                Ok(false)
             }
-            _ => Ok(false),
+            Err(NotPublished::Refused(record, error)) => Err(self.give_back(Some(record), *error)),
         }
     }
 
     /// Clears the entry of a held key, and queues the change of the tree.
-    fn unlink(&self, target: &Target<'_>, hit: &Hit<'_>, not_flushed: Mutant) {
+    #[inline]
+    fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>, not_flushed: Mutant) {
+        let Target { hash, key } = locked.target;
         if let Some(wal) = &self.wal {
-            wal.log(&self.pool, target.sig, NvPtr::NULL);
+            wal.log(&self.pool, hash.sig, NvPtr::NULL);
         }
-        self.pool.allocator().keep(hit.position.untagged(), hit.record.len());
-        let swapped = self.pool.cas_u128(hit.slot, hit.entry.pair(), Entry::free(&self.pool, hit.slot).pair());
+        self.pool.allocator().keep(found.record_at.untagged(), found.record.len());
+        let swapped = self.pool.cas_u128(found.at, found.entry.pair(), Entry::free(&self.pool, found.at).pair());
         assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-        self.persist(hit.slot, ENTRY_BYTES as usize, not_flushed);
-        self.enqueue_tree_change(target.sig.0, TreeOp::new(target.key, hit.position, NvPtr::NULL));
+        self.persist(found.at, ENTRY_BYTES as usize, not_flushed);
+        self.enqueue_tree_change(hash.sig.0, TreeOp::new(key, found.record_at, NvPtr::NULL));
     }
+}
 
+impl Inner {
     /// Splits the key's segment until one of its buckets has a free entry. The caller holds a guard
     /// and no stripe.
     #[cold]
-    fn split_if_full(&self, target: &Target<'_>) -> Result<()> {
-        let _held = self.stripes.lock_partition(target.partition);
-        let segment = self.table.segment(&self.pool, target.sig);
-        if self.probe(segment, target.sig).free.is_none() {
-            split(&self.table, &self.pool, target.sig, self.is_careful())?;
+    fn split_if_full(&self, hash: Hashed) -> Result<()> {
+        let _held = self.stripes.lock_partition(hash.stripe.partition);
+        let segment = self.table.segment(&self.pool, hash.sig);
+        if self.probe_buckets(segment, hash.sig).free.is_none() {
+            split(&self.table, &self.pool, hash.sig, self.is_careful())?;
         }
         Ok(())
-    }
-
-    /// Returns the old record of the key, expired or not. The path without candidates is short:
-    /// errors and candidates are rare.
-    #[inline]
-    fn find_old<'a>(&'a self, locked: &LockedKey<'_>, key: &[u8]) -> Result<Option<Hit<'a>>> {
-        if !locked.probe.has_candidates() {
-            return Ok(None);
-        }
-        locked.probe.prefetch(&self.pool);
-        locked.probe.find(&self.pool, key).inspect_err(|error| self.corrupt(error))
-    }
-
-    /// Stores a record out of place. The record is durable after the next fence.
-    #[inline(always)]
-    fn store_with_next_sequence(
-        &self,
-        held: &mut Held<'_>,
-        key: &[u8],
-        value: &[u8],
-        expiry: Option<Expiry>,
-    ) -> Result<Stored> {
-        self.store_record(held.next_sequence().to_le_bytes(), key, value, expiry)
     }
 
     /// Makes a stored record the value of its key, and queues the change of the tree. The caller
     /// holds the stripe.
     #[inline]
-    fn publish(
+    fn publish_entry(
         &self,
-        target: &Target<'_>,
-        locked: &LockedKey<'_>,
+        locked: &Locked<'_>,
+        probe: &Probe,
         old: Option<Hit<'_>>,
         new: Stored,
     ) -> Result<(), NotPublished> {
+        let Target { hash, key } = locked.target;
         if let Some(hit) = &old {
-            if hit.position.untagged() == new.at {
+            if hit.record_at.untagged() == new.at {
                 // A damaged entry names the space of the record that was just stored: its old space
                 // was not kept.
                 let error = Error::corrupt(
@@ -352,7 +191,7 @@ impl Inner {
                 return Err(NotPublished::Refused(new, error.into()));
             }
         } else {
-            if locked.probe.free.is_none() {
+            if probe.free.is_none() {
                 return Err(NotPublished::NoFreeSlot(new));
             }
             if let Err(error) = self.check_budget() {
@@ -364,23 +203,23 @@ impl Inner {
         }
         let position = position_of(&new);
         if let Some(wal) = &self.wal {
-            wal.log(&self.pool, target.sig, position);
+            wal.log(&self.pool, hash.sig, position);
         }
-        let Some(slot) = self.swap_entry(target, locked, old.as_ref(), &new) else {
+        let Some(slot) = self.swap_entry(locked, probe, old.as_ref(), &new) else {
             return Err(NotPublished::NoFreeSlot(new));
         };
-        let mut replaced = old.as_ref().map_or(NvPtr::NULL, |hit| hit.position);
+        let mut replaced = old.as_ref().map_or(NvPtr::NULL, |hit| hit.record_at);
         if self.pool.mutant(Mutant::ReuseBeforeDurable)
             && let Some(hit) = &old
         {
-            self.pool.allocator().free(&self.pool, hit.position.untagged(), hit.record.len());
+            self.pool.allocator().free(&self.pool, hit.record_at.untagged(), hit.record.len());
             replaced = NvPtr::NULL;
         }
         self.persist_published(slot, ENTRY_BYTES as usize, &new);
         if new.expires {
             self.expiring.store(true, Ordering::Relaxed);
         }
-        self.enqueue_tree_change(target.sig.0, TreeOp::new(target.key, replaced, position));
+        self.enqueue_tree_change(hash.sig.0, TreeOp::new(key, replaced, position));
         Ok(())
     }
 
@@ -388,34 +227,29 @@ impl Inner {
     /// that shares the bucket may claim the free slot; then another is tried. Returns `None` if
     /// there is none, or if a damaged slot turned careful mode on: the write then restarts.
     #[inline]
-    fn swap_entry(
-        &self,
-        target: &Target<'_>,
-        locked: &LockedKey<'_>,
-        old: Option<&Hit<'_>>,
-        new: &Stored,
-    ) -> Option<NvPtr> {
-        let naming = |slot| Entry::naming(slot, target.sig.0, position_of(new), new.binding).pair();
+    fn swap_entry(&self, locked: &Locked<'_>, probe: &Probe, old: Option<&Hit<'_>>, new: &Stored) -> Option<NvPtr> {
+        let hash = locked.target.hash;
+        let naming = |slot| Entry::naming(slot, hash.sig.0, position_of(new), new.binding).pair();
         if let Some(hit) = old {
-            let new = naming(hit.slot);
+            let new = naming(hit.at);
             if self.pool.mutant(Mutant::EntryInHalves) {
-                self.pool.publish_u64(hit.slot, 0);
-                self.persist(hit.slot, ENTRY_BYTES as usize, Mutant::EntryNotFlushed);
-                self.pool.publish_u64(hit.slot.add(8), new.1);
-                self.pool.publish_u64(hit.slot, new.0);
-                return Some(hit.slot);
+                self.pool.publish_u64(hit.at, 0);
+                self.persist(hit.at, ENTRY_BYTES as usize, Mutant::EntryNotFlushed);
+                self.pool.publish_u64(hit.at.add(8), new.1);
+                self.pool.publish_u64(hit.at, new.0);
+                return Some(hit.at);
             }
-            self.pool.allocator().keep(hit.position.untagged(), hit.record.len());
-            let swapped = self.pool.cas_u128(hit.slot, hit.entry.pair(), new);
+            self.pool.allocator().keep(hit.record_at.untagged(), hit.record.len());
+            let swapped = self.pool.cas_u128(hit.at, hit.entry.pair(), new);
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-            return Some(hit.slot);
+            return Some(hit.at);
         }
-        let mut free = locked.probe.free;
+        let mut free = probe.free;
         loop {
             let (slot, mut found) = free?;
             let cleared = Entry::free(&self.pool, slot);
             if found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted) {
-                match self.judge_reuse(locked.segment, target.sig, (slot, found)) {
+                match self.judge_reuse(locked.table, hash.sig, (slot, found)) {
                     Reuse::Damaged => return None,
                     // First clear entries left by a crashed split or a torn swap: a torn swap over
                     // them would join this key to that record. Both stores are in one line, so no
@@ -423,7 +257,7 @@ impl Inner {
                     Reuse::Free if self.pool.cas_u128(slot, found.pair(), cleared.pair()).is_ok() => found = cleared,
                     // Another writer changed the slot.
                     Reuse::Free | Reuse::Taken => {
-                        free = self.probe(locked.segment, target.sig).free;
+                        free = self.probe(locked).free;
                         continue;
                     }
                 }
@@ -431,7 +265,7 @@ impl Inner {
             if self.pool.cas_u128(slot, found.pair(), naming(slot)).is_ok() {
                 return Some(slot);
             }
-            free = self.probe(locked.segment, target.sig).free;
+            free = self.probe(locked).free;
         }
     }
 }

@@ -9,7 +9,8 @@ use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{EngineCounters, Error, Event, Expiry, FoundBy, Result, Stats};
 use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, OpenState, Pool, Quiet};
 
-use crate::record::{Head, Record, record_len};
+use crate::careful::CarefulMode;
+use crate::record::{Head, OwnField, Record, record_len};
 use crate::recovery::Recovery;
 
 /// Results of the hot paths, which fit two registers. A large result is copied in memory on return.
@@ -35,6 +36,8 @@ pub struct Base {
     /// data that is read is made durable before it is returned or used. The walk of the recovery
     /// clears it.
     pub unsettled: AtomicBool,
+    /// Careful mode, and the first damage to the index.
+    pub careful_mode: CarefulMode,
     /// Maximum DRAM for the store's structures, in bytes; 0: no limit.
     pub dram_budget: u64,
     /// The background scrub.
@@ -84,13 +87,14 @@ impl Drop for Counted<'_> {
 }
 
 impl Base {
-    /// Creates the state of a store on `pool` whose open began at `opened`; `unsettled` as the
-    /// field.
+    /// Creates the state of a store on `pool` whose open began at `opened`; the others as the
+    /// fields.
     pub fn new(
         pool: Arc<Pool>,
         logs: BatchLogs,
         opened: Instant,
         unsettled: bool,
+        careful_mode: CarefulMode,
         dram_budget: u64,
         scrub: Scrub,
     ) -> Self {
@@ -104,6 +108,7 @@ impl Base {
             batches: AtomicU64::new(0),
             expiring: AtomicBool::new(false),
             unsettled: AtomicBool::new(unsettled),
+            careful_mode,
             dram_budget,
             scrub,
             changes: Changes::default(),
@@ -165,6 +170,12 @@ impl Base {
         self.unsettled.load(Ordering::Acquire)
     }
 
+    /// Returns whether a miss has to be checked.
+    #[inline]
+    pub fn is_careful(&self) -> bool {
+        self.careful_mode.is_on()
+    }
+
     /// Reports an event to the owner's event sink, after the thread's current operation.
     pub fn tell(&self, event: &Event) {
         self.pool.tell(event);
@@ -178,20 +189,29 @@ impl Base {
         }
     }
 
+    /// Records damage to the index that the open or the walk found, and reports it: as an event,
+    /// and in the number of damaged places.
+    #[cold]
+    pub fn count_damage(&self, error: &Error) {
+        self.corrupt(error);
+        self.recovery.count_corrupt();
+        self.careful_mode.note_damage(error);
+    }
+
     /// Stores a record out of place. The record is durable after the next fence.
     ///
     /// # Errors
     /// [`Error::Full`] and other errors of growing the pool.
     #[inline(always)]
-    pub fn store_record<const OWN: usize>(
+    pub fn store_record<O: OwnField>(
         &self,
-        own: [u8; OWN],
+        own: O,
         key: &[u8],
         value: &[u8],
         expiry: Option<Expiry>,
     ) -> Result<Stored> {
         let expires = expiry.is_some();
-        let len = record_len::<OWN>(key.len(), value.len(), expires);
+        let len = record_len::<O>(key.len(), value.len(), expires);
         let at = self.pool.allocator().alloc(&self.pool, len)?;
         assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
         let head = Head::new(&self.pool, at, own, key, value, expiry);
@@ -219,12 +239,34 @@ impl Base {
         Box::new(error)
     }
 
+    /// Ends the recovery's walk over the whole index, which found records at `damaged` damaged.
+    pub fn end_walk<O: OwnField>(&self, damaged: impl IntoIterator<Item = NvPtr>) {
+        // The thread that walked a part flushed and fenced it. If a sync failed, readers continue
+        // to make the data that they return durable.
+        if self.pool.check().is_ok() {
+            self.unsettled.store(false, Ordering::Release);
+        }
+        self.careful_mode.end();
+        for record in damaged {
+            self.recovery.count_left_out(1);
+            self.keep_damaged::<O>(record);
+        }
+    }
+
+    /// Frees the space that the walk did not mark. If an extent of the index could not be marked,
+    /// old space is not freed: the store grows instead.
+    pub fn free_unmarked(&self) {
+        if self.pool.allocator().is_recovering() && !self.recovery.is_unsure() {
+            self.pool.allocator().finish_recovery(&self.pool);
+        }
+    }
+
     /// Marks the space of a damaged record, to prevent its reuse under the entry that names it.
     /// Intact records are marked before: a wrong position cannot take their space.
-    pub fn keep_damaged<const OWN: usize>(&self, at: NvPtr) {
-        let (pool, header) = (&self.pool, Record::<OWN>::HEADER);
+    fn keep_damaged<O: OwnField>(&self, at: NvPtr) {
+        let (pool, header) = (&self.pool, Record::<O>::HEADER);
         if pool.allocator().is_recovering() {
-            let len = Record::<OWN>::read(pool, at).map_or(header, |record| record.len());
+            let len = Record::<O>::read(pool, at).map_or(header, |record| record.len());
             if pool.allocator().mark(pool, at.untagged(), len).is_err() {
                 // The record's length may be damaged.
                 let _ = pool.allocator().mark(pool, at.untagged(), header);

@@ -1,27 +1,86 @@
 //! The first steps of an open: checks whether the store exists, and creates it otherwise.
 
-use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, OpenReport, Pool};
+use std::cmp::Ordering::{Equal, Greater, Less};
 
-/// Parameters that are fixed when a store is created, in the superblock of its engine.
-pub trait Shape: Copy {
-    /// Reads the superblock; `None` if it is not whole.
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Mutant, OpenReport, Pool, crc32c, u32_at};
+
+/// Bytes of a superblock.
+const SUPERBLOCK_BYTES: usize = 64;
+
+/// Parameters that are fixed when a store is created, in the superblock of its engine, at the start
+/// of the pool's root area.
+///
+/// ```text
+///  0       8         12
+/// | magic | version | parameters ... | crc32c | 0 ... 64
+/// ```
+pub trait Shape: Copy + PartialEq {
+    /// The engine's name.
+    const ENGINE: &'static str;
+    /// The first bytes of the superblock.
+    const MAGIC: [u8; 8];
+    /// Version of the engine's format.
+    const VERSION: u32;
+    /// Offset of the checksum, which covers everything before it.
+    const CRC_AT: usize;
+
+    /// Stores the parameters in the bytes of a superblock.
+    fn encode(&self, bytes: &mut [u8; SUPERBLOCK_BYTES]);
+
+    /// Reads the parameters of a whole superblock; `None` if one is out of range.
+    fn decode(bytes: &[u8]) -> Option<Self>;
+
+    /// Returns whether an open has ever completed, by other words of the root area.
+    fn was_opened(_pool: &Pool) -> bool {
+        false
+    }
+
+    /// Reads the superblock; `None` if it is not whole, and no open has ever completed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], [`Error::NewerFormat`].
-    fn load(pool: &Pool) -> Result<Option<Self>>;
+    /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
+    fn load(pool: &Pool) -> Result<Option<Self>> {
+        let Some(bytes) = pool.bytes(pool.root(), SUPERBLOCK_BYTES) else {
+            return Err(corrupt_superblock::<Self>("no root area"));
+        };
+        if bytes[..8] != Self::MAGIC || crc32c(&[&bytes[..Self::CRC_AT]]) != u32_at(bytes, Self::CRC_AT) {
+            return if Self::was_opened(pool) { Err(superblock_lost::<Self>()) } else { Ok(None) };
+        }
+        let (part, found) = (Self::ENGINE.into(), u32_at(bytes, 8));
+        match found.cmp(&Self::VERSION) {
+            Greater => Err(Error::NewerFormat { part, found, known: Self::VERSION }),
+            Less => Err(Error::OlderFormat { part, found, oldest: Self::VERSION }),
+            Equal => match Self::decode(bytes) {
+                Some(shape) => Ok(Some(shape)),
+                None => Err(corrupt_superblock::<Self>("a parameter is out of range")),
+            },
+        }
+    }
 
     /// Writes and flushes the superblock; durable after the caller's fence.
-    fn store(&self, pool: &Pool);
+    fn store(&self, pool: &Pool) {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes[..8].copy_from_slice(&Self::MAGIC);
+        bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
+        self.encode(&mut bytes);
+        let crc = crc32c(&[&bytes[..Self::CRC_AT]]);
+        bytes[Self::CRC_AT..Self::CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        pool.store(pool.root(), &bytes);
+        pool.flush(pool.root(), bytes.len());
+    }
+}
 
-    /// Writes and flushes everything else of a new store with this shape.
-    ///
-    /// # Errors
-    /// [`Error::Full`] and other errors of growing the pool.
-    fn make(&self, pool: &Pool) -> Result<()>;
+#[cold]
+fn superblock_lost<S: Shape>() -> Error {
+    corrupt_superblock::<S>(
+        "the superblock is damaged, and no key can be found without it: restore the store from a backup or an export",
+    )
+}
 
-    /// Returns the error for an existing store without a valid superblock.
-    fn lost() -> Error;
+#[cold]
+fn corrupt_superblock<S: Shape>(what: &str) -> Error {
+    Error::corrupt(format!("{} superblock", S::ENGINE), what)
 }
 
 /// An existing store of which only the shape has been read.
@@ -36,15 +95,20 @@ pub struct Begun<S> {
 
 impl<S: Shape> Begun<S> {
     /// Reads the superblock. If there is none and the pool's header has no completed creation,
-    /// creates the store with the shape `new`, the superblock last. An incomplete creation is
-    /// repeated.
+    /// creates the store with the shape `new`, the superblock last. `make` writes and flushes
+    /// everything else of a new store. An incomplete creation is repeated.
     ///
     /// # Errors
-    /// As [`Shape`].
-    pub fn begin(pool: &Pool, report: &OpenReport, new: impl FnOnce() -> S) -> Result<Self> {
+    /// As [`Shape::load`], and those of `make`.
+    pub fn begin(
+        pool: &Pool,
+        report: &OpenReport,
+        new: impl FnOnce() -> S,
+        make: impl FnOnce(&S) -> Result<()>,
+    ) -> Result<Self> {
         let (shape, fresh) = match S::load(pool)? {
             Some(shape) => (shape, false),
-            None if report.engine_created || (report.clean && !report.created) => return Err(S::lost()),
+            None if report.engine_created || (report.clean && !report.created) => return Err(superblock_lost::<S>()),
             None => (new(), true),
         };
         if fresh {
@@ -55,7 +119,7 @@ impl<S: Shape> Begun<S> {
                 shape.store(pool);
                 pool.fence();
             }
-            shape.make(pool)?;
+            make(&shape)?;
             pool.fence_checked()?;
             shape.store(pool);
             pool.fence_checked()?;

@@ -1,11 +1,9 @@
-//! The interface of an engine to a store of this kind, and the operations built on it.
+//! The life of an engine's state from open to close, and the space that its writes need.
 
-use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::limits::{check_key, check_value};
-use lodestore_contract::{Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap, VerifyReport};
+use lodestore_contract::{Error, Event, Result, VerifyReport};
 use lodestore_media::Quiet;
 
 use crate::base::{Base, Quick};
@@ -13,55 +11,17 @@ use crate::base::{Base, Quick};
 /// Bytes of records that a verification reads under one guard, and the scrub between two pauses.
 pub const PIECE_BYTES: u64 = 1 << 20;
 
-/// The condition of a write.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum When {
-    /// Put.
-    Always,
-    /// Insert.
-    Absent,
-    /// Update.
-    Present,
-}
-
-/// The step to perform on a key, given its present value and expiry.
-pub enum Step<'v> {
-    /// Change nothing.
-    Keep,
-    /// Set this value and this expiry.
-    Put(Cow<'v, [u8]>, Option<Expiry>),
-    /// Delete it.
-    Delete,
-}
-
-/// Returns the step for the present value and expiry of a key. The expiry is `None` if the key is
-/// absent, has expired, or does not expire.
-pub type Decide<'d, 'v> = dyn FnMut(Option<&[u8]>, Option<Expiry>) -> Step<'v> + 'd;
-
 /// An engine that changes its medium in place: a [`Base`] with an index.
 pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
-    /// Puts, inserts or updates a key of valid size. Returns whether it did.
-    ///
-    /// # Errors
-    /// The contract's. [`Error::Full`] is retried once.
-    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool>;
-
-    /// Changes a key by the step that `decide` returns for its present value and expiry. `decide`
-    /// runs again if the write must restart.
-    ///
-    /// # Errors
-    /// As [`Self::try_write`].
-    fn try_modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()>;
-
     /// Returns the DRAM of the store's own structures, and the part that an empty store uses.
     fn dram(&self) -> (u64, u64);
 
-    /// Removes all keys that have expired. Reads all keys that may have an expiry. Returns the
-    /// number removed.
+    /// Removes the keys of a partition that have expired. Sets [`Base::expiring`] if a key has an
+    /// expiry. Returns the number removed.
     ///
     /// # Errors
     /// The contract's common ones.
-    fn sweep_all(&self) -> Result<u64>;
+    fn sweep_partition(&self, partition: usize) -> Result<u64>;
 
     /// Returns the number of partitions of the index.
     fn partition_count(&self) -> usize;
@@ -110,98 +70,6 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// # Errors
     /// Errors of saving: the store is left as after a crash.
     fn save(&self) -> Result<()>;
-
-    /// Puts, inserts or updates. Returns whether it did.
-    ///
-    /// # Errors
-    /// The contract's.
-    #[inline]
-    fn write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
-        check_key(key)?;
-        check_value(value)?;
-        match self.try_write(key, value, expiry, when) {
-            Ok(done) => Ok(done),
-            Err(error) => self.second_try(*error, || self.try_write(key, value, expiry, when)),
-        }
-    }
-
-    /// Changes a key by the step that `decide` returns for its present value and expiry.
-    ///
-    /// # Errors
-    /// The contract's.
-    fn modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Result<()> {
-        check_key(key)?;
-        match self.try_modify(key, decide) {
-            Ok(()) => Ok(()),
-            Err(error) => self.second_try(*error, || self.try_modify(key, decide)),
-        }
-    }
-
-    /// See [`Store::update`](lodestore_contract::Store::update).
-    ///
-    /// # Errors
-    /// The contract's.
-    #[inline]
-    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
-        match lifetime {
-            Lifetime::Keep => self.update_keeping(key, value),
-            Lifetime::Forever | Lifetime::Until(_) => self.write(key, value, lifetime.resolve(None), When::Present),
-        }
-    }
-
-    /// Updates a key that keeps its expiry. The new record cannot be stored before the old record
-    /// is read, thus this path is separate from [`Self::write`].
-    ///
-    /// # Errors
-    /// The contract's.
-    fn update_keeping(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        check_key(key)?;
-        check_value(value)?;
-        let mut is_present = false;
-        self.modify(key, &mut |now, expiry| {
-            is_present = now.is_some();
-            if is_present { Step::Put(value.into(), expiry) } else { Step::Keep }
-        })?;
-        Ok(is_present)
-    }
-
-    /// See [`Store::compare_and_swap`](lodestore_contract::Store::compare_and_swap).
-    ///
-    /// # Errors
-    /// The contract's.
-    fn compare_and_swap(
-        &self,
-        key: &[u8],
-        expected: Option<&[u8]>,
-        new: Option<&[u8]>,
-        lifetime: Lifetime,
-    ) -> Result<Swap> {
-        if let Some(new) = new {
-            check_value(new)?;
-        }
-        let mut outcome = Swap::Done;
-        self.modify(key, &mut |now, expiry| {
-            if now != expected {
-                outcome = Swap::Differs(now.map(<[u8]>::to_vec));
-                return Step::Keep;
-            }
-            outcome = Swap::Done;
-            new.map_or(Step::Delete, |new| Step::Put(new.into(), lifetime.resolve(expiry)))
-        })?;
-        Ok(outcome)
-    }
-
-    /// See [`Store::update_with`](lodestore_contract::Store::update_with).
-    ///
-    /// # Errors
-    /// The contract's.
-    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
-        self.modify(key, &mut |now, expiry| match change(now, expiry) {
-            Change::Keep => Step::Keep,
-            Change::Put(value, lifetime) => Step::Put(value.into(), lifetime.resolve(expiry)),
-            Change::Delete => Step::Delete,
-        })
-    }
 
     /// Retries once if the store seems full and space waits to be freed. The caller holds no stripe
     /// and no guard.
@@ -262,18 +130,14 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
         if !self.expiring.swap(false, Ordering::AcqRel) {
             return Ok(0);
         }
-        let swept = self.sweep_all().inspect_err(|_| self.expiring.store(true, Ordering::Relaxed))?;
+        let mut swept = 0;
+        for partition in 0..self.partition_count() {
+            let removed = self.sweep_partition(partition);
+            swept += removed.inspect_err(|_| self.expiring.store(true, Ordering::Relaxed))?;
+        }
         if swept > 0 {
             self.tell(&Event::Swept { keys: swept });
         }
         Ok(swept)
-    }
-}
-
-/// Adds an error to a report.
-pub fn note_finding(report: &mut VerifyReport, error: &Error) {
-    match error {
-        Error::Corrupt { place, what, .. } => report.find(place.clone(), what.clone()),
-        other => report.find("store", other.to_string()),
     }
 }

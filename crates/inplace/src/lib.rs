@@ -1,8 +1,9 @@
 //! Common base of the engines that update their medium in place.
 //!
 //! Layer 2a. An engine is an index that names records. This crate has everything that does not
-//! depend on the structure of the index: records, begin and end of operations, recovery threads,
-//! seals.
+//! depend on the structure of the index: the open store ([`OpenStore`]), reads and writes, records,
+//! writer locks, recovery threads, seals. An engine implements [`Engine`], [`Index`], [`Reads`],
+//! [`Writes`], [`Batches`] and [`StoreEngine`].
 //!
 //! # Guarantees
 //! * A record is written whole, out of place, and never changes after the index names it.
@@ -18,36 +19,54 @@
 //! * [`options`]: checks of options that all engines have.
 //! * `record`: a key with its value on the medium.
 //! * `base`, `begin`: shared state and operations; creation or detection of a store.
-//! * `lock`: locks that stay usable after a panic.
+//! * `careful`: the check of misses after damage.
+//! * `stripe`: writer locks.
 //! * `recovery`: progress of the background recovery, and helper threads of a rebuild.
-//! * `engine`: the interface of an engine, and the operations built on it.
+//! * `engine`: the life of an engine's state, and the space that its writes need.
+//! * `index`: how an engine finds keys, and the walk over all of them.
+//! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `seal`: checksums of the index from a clean stop.
-//! * `copy`: stripes that a copy of the whole store holds.
+//! * `copy`: copies of the whole store during writes.
+//! * `verify`: the parts of a verification that do not depend on the index.
 //! * `running`: background threads from open to close; the run of the recovery.
+//! * `store`: the open store, with the operations of the contract.
 //! * `testing_sink`, `testing` (feature): test utilities of the engines.
 #![forbid(unsafe_code)]
 
 mod base;
+mod batch;
 mod begin;
+mod careful;
 mod copy;
 mod engine;
-mod lock;
+mod index;
 pub mod options;
+mod read;
 mod record;
 mod recovery;
 mod running;
 mod seal;
+mod store;
+mod stripe;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(any(test, feature = "testing"))]
 mod testing_sink;
+mod verify;
+mod write;
 
 pub use base::{Base, Counted, Operation, Quick, Stored, random_seed};
+pub use batch::{Batches, ItemOf, RequiredOf};
 pub use begin::{Begun, Shape};
-pub use copy::HeldStripes;
-pub use engine::{Decide, Engine, PIECE_BYTES, Step, When, note_finding};
-pub use lock::lock;
-pub use record::{Head, Record, copied_key, record_len};
+pub use careful::{CarefulMode, FirstDamage};
+pub use engine::{Engine, PIECE_BYTES};
+pub use index::{Found, FoundIn, Index, Target, TargetOf, WALK_END, unvouched};
+pub use read::Reads;
+pub use record::{Head, OwnField, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};
 pub use running::{Behind, Running};
 pub use seal::{Seal, SealCheck, SealedExtent};
+pub use store::{OpenStore, StoreEngine};
+pub use stripe::{Held, StripeIndex, Stripes};
+pub use verify::{note_finding, verify_index, verify_pool};
+pub use write::{Locked, Writes};

@@ -6,9 +6,12 @@
 //! ```
 //! `crc32c` covers the record's seed and everything after the checksum. The seed mixes the pool's
 //! identity and the record's position: a record that was copied to another position or pool fails
-//! its check. `own` is the engine's. `klen` is the key's length minus one, `fl` the flags (bit 0:
-//! an expiry precedes the key), `ve` the record version. The header is padded to a multiple of
-//! eight. A record is written whole, out of place, and never changed once the index names it.
+//! its check. `own` is the engine's field of OWN bytes. `klen` is the key's length minus one, `fl`
+//! the flags (bit 0: an expiry precedes the key), `ve` the record version. The header is padded to
+//! a multiple of eight. A record is written whole, out of place, and never changed once the index
+//! names it.
+
+use std::marker::PhantomData;
 
 use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
 use lodestore_contract::{Error, Expiry, Pair, Result};
@@ -25,27 +28,54 @@ const RECORD_VERSION: u8 = 2;
 
 const _: () = assert!(KEY_MAX - 1 <= u16::MAX as usize && VALUE_MAX <= u32::MAX as usize);
 
-/// Returns the bytes of a record of these lengths, with `OWN` bytes of the engine's.
+/// The field of a record's header that is the engine's own, little-endian on the medium.
+pub trait OwnField: Copy + Into<u64> {
+    /// Bytes of the field.
+    const BYTES: usize;
+
+    /// Returns the field with these low bits.
+    fn from_bits(bits: u64) -> Self;
+}
+
+impl OwnField for u32 {
+    const BYTES: usize = 4;
+
+    #[inline]
+    fn from_bits(bits: u64) -> Self {
+        bits as Self
+    }
+}
+
+impl OwnField for u64 {
+    const BYTES: usize = 8;
+
+    #[inline]
+    fn from_bits(bits: u64) -> Self {
+        bits
+    }
+}
+
+/// Returns the bytes of a record of these lengths.
 #[inline]
-pub const fn record_len<const OWN: usize>(key: usize, value: usize, expires: bool) -> usize {
-    Record::<OWN>::HEADER + if expires { EXPIRY_BYTES } else { 0 } + key + value
+pub const fn record_len<O: OwnField>(key: usize, value: usize, expires: bool) -> usize {
+    Record::<O>::HEADER + if expires { EXPIRY_BYTES } else { 0 } + key + value
 }
 
 /// The part before the key: header and expiry.
-pub struct Head<const OWN: usize> {
+pub struct Head {
     bytes: [u8; HEAD_BYTES_MAX],
     len: usize,
 }
 
-impl<const OWN: usize> Head<OWN> {
+impl Head {
     /// Returns the head of a record that will be stored at `at`, checksum included.
     #[inline]
-    pub fn new(pool: &Pool, at: NvPtr, own: [u8; OWN], key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
+    pub fn new<O: OwnField>(pool: &Pool, at: NvPtr, own: O, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Self {
         debug_assert!((1..=KEY_MAX).contains(&key.len()) && value.len() <= VALUE_MAX);
-        let (tail, mut len) = (OWN_AT + OWN, Record::<OWN>::HEADER);
+        let (tail, mut len) = (OWN_AT + O::BYTES, Record::<O>::HEADER);
         let mut bytes = [0; HEAD_BYTES_MAX];
         bytes[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        bytes[OWN_AT..tail].copy_from_slice(&own);
+        bytes[OWN_AT..tail].copy_from_slice(&own.into().to_le_bytes()[..O::BYTES]);
         bytes[tail..tail + 2].copy_from_slice(&((key.len() - 1) as u16).to_le_bytes());
         bytes[tail + 3] = RECORD_VERSION;
         if let Some(expiry) = expiry {
@@ -81,15 +111,15 @@ struct Lengths {
 impl Lengths {
     /// `None` if lengths, flags or version are invalid.
     #[inline]
-    fn of<const OWN: usize>(head: &[u8]) -> Option<Self> {
-        let tail = OWN_AT + OWN;
+    fn of<O: OwnField>(head: &[u8]) -> Option<Self> {
+        let tail = OWN_AT + O::BYTES;
         let value_len = u32_at(head, 4) as usize;
         let key_len = usize::from(u16::from_le_bytes([head[tail], head[tail + 1]])) + 1;
         let flags = head[tail + 2];
         if head[tail + 3] != RECORD_VERSION || flags & !EXPIRY_FLAG != 0 || value_len > VALUE_MAX {
             return None;
         }
-        let key_at = record_len::<OWN>(0, 0, flags & EXPIRY_FLAG != 0);
+        let key_at = record_len::<O>(0, 0, flags & EXPIRY_FLAG != 0);
         Some(Self { key_at, key_len, all: key_at + key_len + value_len })
     }
 }
@@ -97,14 +127,14 @@ impl Lengths {
 /// Returns the key of the whole record at `at`, if there is one. For positions that the index may
 /// not name. Another thread may be writing there: the bytes are copied word by word, and the copy
 /// counts only if its checksum matches.
-pub fn copied_key<const OWN: usize>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
+pub fn copied_key<O: OwnField>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
     let at = at.untagged();
     let copy = |len: usize| {
         let whole = len.next_multiple_of(8);
         let words = (0..whole as u64).step_by(8).map(|word| pool.load_u64(at.add(word)));
         pool.contains(at, whole).then(|| words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
     };
-    let lengths = Lengths::of::<OWN>(&copy(Record::<OWN>::HEADER)?)?;
+    let lengths = Lengths::of::<O>(&copy(Record::<O>::HEADER)?)?;
     let mut bytes = copy(lengths.all)?;
     bytes.truncate(lengths.all);
     let key = lengths.key_at..lengths.key_at + lengths.key_len;
@@ -113,20 +143,21 @@ pub fn copied_key<const OWN: usize>(pool: &Pool, at: NvPtr) -> Option<Vec<u8>> {
 
 /// A record on the medium. Its lengths have been checked against its region, its checksum has not.
 #[derive(Clone, Copy)]
-pub struct Record<'a, const OWN: usize> {
+pub struct Record<'a, O> {
     pool: &'a Pool,
     bytes: &'a [u8],
     key_at: u32,
     key_len: u32,
+    own: PhantomData<O>,
 }
 
-impl<const OWN: usize> Record<'_, OWN> {
+impl<O: OwnField> Record<'_, O> {
     /// Bytes of the fixed header.
-    pub const HEADER: usize = (OWN_AT + OWN + 4).next_multiple_of(8);
+    pub const HEADER: usize = (OWN_AT + O::BYTES + 4).next_multiple_of(8);
     const FITS: () = assert!(Self::HEADER + EXPIRY_BYTES <= HEAD_BYTES_MAX);
 }
 
-impl<'a, const OWN: usize> Record<'a, OWN> {
+impl<'a, O: OwnField> Record<'a, O> {
     /// Reads the record at `at`, ignoring the tag. The caller holds an epoch guard from before it
     /// read the position, or the key's lock.
     ///
@@ -139,11 +170,11 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         let Some(head) = pool.bytes_first_read(at, Self::HEADER) else {
             return Err(corrupt_record(at, "the position is outside the pool"));
         };
-        let Some(Lengths { key_at, key_len, all }) = Lengths::of::<OWN>(head) else {
+        let Some(Lengths { key_at, key_len, all }) = Lengths::of::<O>(head) else {
             return Err(corrupt_record(at, "the record header is invalid"));
         };
         match pool.bytes(at, all) {
-            Some(bytes) => Ok(Self { pool, bytes, key_at: key_at as u32, key_len: key_len as u32 }),
+            Some(bytes) => Ok(Self { pool, bytes, key_at: key_at as u32, key_len: key_len as u32, own: PhantomData }),
             None => Err(corrupt_record(at, "the record ends after its region")),
         }
     }
@@ -189,10 +220,10 @@ impl<'a, const OWN: usize> Record<'a, OWN> {
         self.bytes.len()
     }
 
-    /// Returns the engine's bytes of the header.
+    /// Returns the engine's own field.
     #[inline]
-    pub fn own(&self) -> [u8; OWN] {
-        std::array::from_fn(|index| self.bytes[OWN_AT + index])
+    pub fn own(&self) -> O {
+        O::from_bits(u64_at(self.bytes, OWN_AT))
     }
 
     /// Returns the moment from which readers treat the record as absent.
@@ -231,14 +262,14 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const OWN_BYTES: usize = 8;
+    const OWN: u64 = 7;
 
     fn pool(scratch: &Scratch) -> std::sync::Arc<Pool> {
         let options = PoolOptions { capacity: 8 << 20, region_bytes: 8 << 20, ..PoolOptions::default() };
         Pool::create(&scratch.store(), "test", 1, options).expect("create").0
     }
 
-    fn store(pool: &Pool, at: NvPtr, head: &Head<OWN_BYTES>) {
+    fn store(pool: &Pool, at: NvPtr, head: &Head) {
         pool.store(at, &[head.as_bytes(), b"key", b"value"].concat());
     }
 
@@ -247,21 +278,21 @@ mod tests {
         let (scratch, other_scratch) = (Scratch::new(), Scratch::new());
         let (pool, other_pool) = (pool(&scratch), pool(&other_scratch));
         let at = pool.allocator().alloc(&pool, 256).expect("space");
-        let head = Head::<OWN_BYTES>::new(&pool, at, [7; OWN_BYTES], b"key", b"value", None);
+        let head = Head::new(&pool, at, OWN, b"key", b"value", None);
         store(&pool, at, &head);
-        let record = Record::<OWN_BYTES>::read(&pool, at).expect("record");
+        let record = Record::<u64>::read(&pool, at).expect("record");
         record.check(at).expect("at its own position");
         assert_eq!(record.binding(), head.binding());
-        assert_eq!(copied_key::<OWN_BYTES>(&pool, at).as_deref(), Some(&b"key"[..]));
+        assert_eq!(copied_key::<u64>(&pool, at).as_deref(), Some(&b"key"[..]));
         for shift in [16, 32, 64, 128] {
             let elsewhere = at.add(shift);
             store(&pool, elsewhere, &head);
-            let record = Record::<OWN_BYTES>::read(&pool, elsewhere).expect("a header");
+            let record = Record::<u64>::read(&pool, elsewhere).expect("a header");
             assert!(matches!(record.check(elsewhere), Err(Error::Corrupt { .. })));
-            assert_eq!(copied_key::<OWN_BYTES>(&pool, elsewhere), None);
+            assert_eq!(copied_key::<u64>(&pool, elsewhere), None);
         }
         store(&other_pool, at, &head);
-        let record = Record::<OWN_BYTES>::read(&other_pool, at).expect("a header");
+        let record = Record::<u64>::read(&other_pool, at).expect("a header");
         assert!(matches!(record.check(at), Err(Error::Corrupt { .. })));
     }
 

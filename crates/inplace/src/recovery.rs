@@ -6,11 +6,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::threads::start_helpers;
+use lodestore_contract::threads::{lock, start_helpers};
 use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::own_work;
-
-use crate::lock::lock;
 
 /// Progress of recovery.
 pub struct Recovery {
@@ -84,8 +82,8 @@ impl Recovery {
     }
 
     /// Counts places whose records are missing from every walk.
-    pub fn count_left_out(&self, places: usize) {
-        self.left_out.fetch_add(places as u64, Ordering::Relaxed);
+    pub(crate) fn count_left_out(&self, places: u64) {
+        self.left_out.fetch_add(places, Ordering::Relaxed);
     }
 
     /// Returns the number of places whose records are missing from every walk.

@@ -6,12 +6,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lodestore_contract::scrub::{self, Scrub, Scrubbed};
-use lodestore_contract::threads::start_thread;
+use lodestore_contract::threads::{lock, start_thread};
 use lodestore_contract::{Error, Event, Finding, FoundBy, PoisonReason, Result, VerifyReport};
 use lodestore_media::own_work;
 
 use crate::engine::Engine;
-use crate::lock::lock;
 
 /// An open store with its background threads. Dropped without [`Running::close`], it leaves the
 /// medium as after a crash.

@@ -4,11 +4,16 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::conformance::{Harness, Plan};
-use lodestore_contract::{Durability, Lifetime, OptionSpec, Result, Store};
+use lodestore_contract::{Durability, Error, Event, EventSink, Lifetime, OptionSpec, Result, Store, VerifyReport};
 use lodestore_media::PoolOptions;
+
+use crate::engine::PIECE_BYTES;
+use crate::store::{OpenStore, StoreEngine};
 
 pub use lodestore_contract::testing::{HANG_TIMEOUT, Scratch};
 
@@ -234,6 +239,37 @@ pub fn check_no_flush_at_process(store: &impl Store) {
     assert!(after.bytes_written > before.bytes_written);
 }
 
+/// Checks that a store with one partition is verified in pieces, each under its own guard: guards
+/// must be released when a piece is reported, or `synchronize` would not return. Closes the store.
+///
+/// # Panics
+/// If not.
+pub fn check_verification_in_pieces<E: StoreEngine>(store: &OpenStore<E>) {
+    const KEYS: u64 = 40_000;
+    const VALUE_BYTES: u64 = 200;
+    (0..KEYS).for_each(|key| store.put(&key.to_le_bytes(), &[7; VALUE_BYTES as usize]).expect("put"));
+    let inner = store.inner();
+    let (mut pieces, mut whole) = (0, VerifyReport::default());
+    let is_whole = inner.verify_pieces(&mut |report| {
+        inner.pool.epochs().synchronize();
+        assert!(report.bytes < PIECE_BYTES + PIECE_BYTES / 4, "{} bytes", report.bytes);
+        pieces += 1;
+        whole.add(report);
+        true
+    });
+    assert!(is_whole && whole.is_clean());
+    assert_eq!(whole.records, KEYS);
+    assert!(pieces >= KEYS * VALUE_BYTES / PIECE_BYTES, "{pieces} pieces");
+    let mut seen = 0;
+    let is_whole = inner.verify_pieces(&mut |_| {
+        seen += 1;
+        seen < 2
+    });
+    assert!(!is_whole && seen == 2);
+    store.close().expect("close");
+    assert!(!inner.verify_pieces(&mut |_| true));
+}
+
 /// Lets a scrub run until a pass has ended, and returns the number of its findings. `begin` ends
 /// the pause before a pass.
 ///
@@ -248,6 +284,72 @@ pub fn wait_for_scrub(store: &dyn Store, begin: impl Fn()) -> u64 {
         std::thread::sleep(Duration::from_millis(2));
     }
     count("scrub_findings")
+}
+
+/// Returns pair number `index` of the scrub tests.
+fn scrub_pair(index: u64) -> (Vec<u8>, Vec<u8>) {
+    (format!("{index:08}").into_bytes(), format!("value {index} {}", "v".repeat(90)).into_bytes())
+}
+
+/// Checks that a scrub finds and reports damage of a record that is never read. `options` gets the
+/// pool's options and a rate of the scrub.
+///
+/// # Panics
+/// If not.
+pub fn check_scrub_finds_damage<E: StoreEngine>(
+    kind: &Kind<OpenStore<E>, E::Options>,
+    options: fn(PoolOptions, u64) -> E::Options,
+) {
+    let scratch = Scratch::new();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let events: EventSink = Arc::new(move |event| {
+        if matches!(event, Event::Corruption { .. }) {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let pool = PoolOptions { events: Some(events), ..scrub_pool() };
+    let store = (kind.create)(&scratch.store(), &options(pool, 1 << 20)).expect("created");
+    for (key, value) in (0..2000).map(scrub_pair) {
+        store.put(&key, &value).expect("put");
+    }
+    store.settle().expect("settled");
+    assert_eq!(wait_for_scrub(&store, || store.scrub_now()), 0, "nothing is damaged");
+    flip_bit_of_each(&scratch.store().join("pool.0000"), b"value 1234 ");
+    // A pass may have begun before the damage.
+    wait_for_scrub(&store, || store.scrub_now());
+    assert!(wait_for_scrub(&store, || store.scrub_now()) > 0 && told.load(Ordering::SeqCst) > 0);
+    assert!(matches!(store.get(&scrub_pair(1234).0), Err(Error::Corrupt { .. })));
+    let (key, value) = scrub_pair(77);
+    assert_eq!(store.get(&key).expect("get"), Some(value));
+}
+
+/// Checks that neither a close nor a drop waits for a pass of the scrub. At the lowest rate a pass
+/// takes longer than any test. `options` as in [`check_scrub_finds_damage`].
+///
+/// # Panics
+/// If one does.
+pub fn check_close_ends_scrub<E: StoreEngine>(
+    kind: &Kind<OpenStore<E>, E::Options>,
+    options: fn(PoolOptions, u64) -> E::Options,
+) {
+    let scratch = Scratch::new();
+    let store = (kind.create)(&scratch.store(), &options(scrub_pool(), 1)).expect("created");
+    let large = vec![7; 1 << 20];
+    (0..40).for_each(|index| store.put(&scrub_pair(index).0, &large).expect("put"));
+    store.scrub_now();
+    store.close().expect("closed");
+    drop(store);
+    let store = (kind.open)(&scratch.store(), &options(scrub_pool(), 1)).expect("opened");
+    store.scrub_now();
+    drop(store);
+    let store = (kind.open)(&scratch.store(), &options(scrub_pool(), 0)).expect("opened");
+    assert_eq!(store.get(&scrub_pair(3).0).expect("get"), Some(large));
+    store.close().expect("closed");
+}
+
+fn scrub_pool() -> PoolOptions {
+    PoolOptions { capacity: 256 << 20, region_bytes: 64 << 20, ..PoolOptions::default() }
 }
 
 /// Flips a bit of each copy of `sought` in a file, without the knowledge of the store that has it

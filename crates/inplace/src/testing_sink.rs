@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use lodestore_contract::conformance::Harness;
 use lodestore_contract::testing::HANG_TIMEOUT;
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Change, Error, Event, EventSink, Expiry, Lifetime, Result, Store};
 
-use crate::lock::lock;
 use crate::testing::{Kind, Place};
 
 /// State of a sink.

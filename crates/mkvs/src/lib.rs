@@ -102,7 +102,10 @@ mod verify;
 mod wait;
 mod walk;
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+// A panic in another thread leaves no half-done state: missing votes run into the timeout.
+use lodestore_contract::threads::lock;
 
 pub use admin::{DeviceStatus, MatrixStatus, Replaced, describe};
 pub use advice::{explain_host, first_device};
@@ -116,12 +119,6 @@ pub use store::Mkvs;
 
 /// The engine's name.
 pub const ENGINE: &str = "mkvs";
-
-/// Locks a mutex and ignores poisoning. A panic in another thread leaves no half-done state:
-/// missing votes run into the timeout.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)

@@ -24,35 +24,22 @@
 //! is free, `Base::batches` is not 0. A reader of a key whose stripe is held acquires the stripe
 //! then and reads again.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::limits::{check_batch, check_conditions};
-use lodestore_contract::{Batch, BatchOp, Commit, Condition, Error, Expiry, Result};
-use lodestore_inplace::{Counted, Engine, Quick, Stored};
-use lodestore_media::{Mutant, NvPtr, Word};
+use lodestore_contract::{Commit, Error, Expiry, Result};
+use lodestore_inplace::{Batches, Counted, Engine, ItemOf, Quick, RequiredOf, Stored};
+use lodestore_media::{NvPtr, Word};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
 use crate::layout::LINE_SLOTS;
 use crate::line::{count_slot, free_slot};
 use crate::slot::{SLOT_BYTES, Slot};
-use crate::stripe::{Held, stripe_of};
-use crate::table::{Hit, Table};
-use crate::write::is_live;
+use crate::stripe::{Held, Target};
+use crate::table::Table;
 
-/// A value with its expiry, if the key is put; else it is deleted.
-type Put<'b> = Option<(&'b [u8], Option<Expiry>)>;
-
-/// A condition, and the hash of its key.
-type Required<'c> = (Hashed, &'c Condition);
-
-/// The final operation of a batch on a key.
-struct Final<'b> {
-    key: &'b [u8],
-    hashed: Hashed,
-    put: Put<'b>,
-}
+type Item<'b> = ItemOf<'b, Inner>;
+type Required<'c> = RequiredOf<'c, Inner>;
 
 /// The stores of a batch, and the work after them.
 #[derive(Default)]
@@ -86,70 +73,38 @@ enum PlanError {
     Refused(Error),
 }
 
-/// Returns the last operation of the batch on each of its keys, in the order of the stripes.
-fn finals<'b>(inner: &Inner, batch: &'b Batch) -> Vec<Final<'b>> {
-    let mut last: BTreeMap<&[u8], Put<'b>> = BTreeMap::new();
-    for op in &batch.ops {
-        match op {
-            BatchOp::Put { key, value, expiry } => last.insert(key, Some((value, *expiry))),
-            BatchOp::Delete { key } => last.insert(key, None),
-        };
-    }
-    let mut finals: Vec<_> =
-        last.into_iter().map(|(key, put)| Final { key, hashed: inner.hasher.hash(key), put }).collect();
-    finals.sort_by_key(|last| (last.hashed.partition, last.hashed.fraction));
-    finals
-}
-
-impl Inner {
-    /// Applies all of `batch` if all conditions are met, otherwise nothing.
-    pub(crate) fn write_batch(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
-        check_batch(batch)?;
-        check_conditions(conditions)?;
-        let finals = finals(self, batch);
-        let required: Vec<Required<'_>> =
-            conditions.iter().map(|condition| (self.hasher.hash(&condition.key), condition)).collect();
-        match self.try_batch(&finals, &required) {
-            Ok(commit) => Ok(commit),
-            Err(error) => {
-                let outcome = self.second_try(*error, || self.try_batch(&finals, &required));
-                let check = || self.try_batch(&[], &required).map_err(|error| *error);
-                outcome.or_else(|error| Commit::after_refusal(error, check))
-            }
-        }
-    }
-
-    fn try_batch(&self, finals: &[Final<'_>], required: &[Required<'_>]) -> Quick<Commit> {
+impl Batches for Inner {
+    fn try_batch(&self, items: &mut [Item<'_>], required: &[Required<'_>]) -> Quick<Commit> {
         let _guard = self.enter_write()?;
-        if finals.is_empty() {
-            let _held = self.hold_all(finals, required);
+        if items.is_empty() {
+            let _held = self.hold_all(items, required);
             return Ok(self.check_conditions(required)?);
         }
-        for of_partition in finals.chunk_by(|a, b| a.hashed.partition == b.hashed.partition) {
-            let is_new = |last: &&Final<'_>| last.put.is_some() && self.is_probably_absent(last.hashed);
+        for of_partition in items.chunk_by(|a, b| a.target.hash.partition == b.target.hash.partition) {
+            let is_new = |last: &&Item<'_>| last.put.is_some() && self.is_probably_absent(last.target.hash);
             let new = of_partition.iter().filter(is_new).count();
             if new > LINE_SLOTS {
-                match self.grow_for_batch(of_partition[0].hashed.partition, new as u64) {
+                match self.grow_for_batch(of_partition[0].target.hash.partition, new as u64) {
                     // The existing space may suffice; a key without a slot is handled below.
                     Ok(()) | Err(Error::Full { .. } | Error::IndexFull { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
         }
-        let mut stores = finals.len();
+        let mut stores = items.len();
         loop {
             let turn = self.logs.begin(&self.pool, stores)?;
-            let records = self.store_records(finals)?;
+            self.store_records(items)?;
             let counted = Counted::new(&self.batches);
-            let (mut held, index) = self.hold_all(finals, required);
+            let (mut held, index) = self.hold_all(items, required);
             let checked = self.check_conditions(required);
             if !matches!(checked, Ok(Commit::Done)) {
                 drop((held, counted, turn));
-                records.into_iter().for_each(|stored| self.free_stored(stored));
+                self.free_records(items);
                 return Ok(checked?);
             }
             let mut plan = Plan::default();
-            let planned = self.plan(finals, &records, &index, &mut plan);
+            let planned = self.plan(items, &index, &mut plan);
             let fits = plan.stores.len() <= stores;
             let planned = planned.and(if fits { Ok(()) } else { Err(PlanError::LogTooSmall(plan.stores.len())) });
             match planned.and_then(|()| self.fence_before_publish().map_err(|error| PlanError::Refused(*error))) {
@@ -159,9 +114,9 @@ impl Inner {
                         .iter()
                         .for_each(|reserved| free_slot(&self.pool, reserved.salt, reserved.at, reserved.slot));
                     drop((held, counted, turn));
-                    records.into_iter().for_each(|stored| self.free_stored(stored));
+                    self.free_records(items);
                     match refused {
-                        PlanError::NoFreeSlot(hashed) => self.double_for_batch(hashed, finals.len() as u64)?,
+                        PlanError::NoFreeSlot(hashed) => self.double_for_batch(hashed, items.len() as u64)?,
                         PlanError::LogTooSmall(needed) => stores = needed,
                         PlanError::Refused(error) => return Err(error.into()),
                     }
@@ -174,85 +129,49 @@ impl Inner {
                 self.free_held_slot(reserved.salt, reserved.at, reserved.slot);
                 self.pool.flush(reserved.at, SLOT_BYTES);
             }
-            if records.iter().flatten().any(|new| new.expires) {
+            if items.iter().filter_map(|item| item.stored.as_ref()).any(|new| new.expires) {
                 // A sweep may have run since the record was stored.
                 self.expiring.store(true, Ordering::Relaxed);
             }
             plan.counts.iter().for_each(|(stripe, keys)| held[*stripe].count(*keys));
-            let keys_now: Vec<i32> = held.iter().map(Held::keys).collect();
+            let keys_now: Vec<i32> = held.iter().map(|held| held.keys()).collect();
             drop((held, counted));
             plan.old.iter().for_each(|(at, len)| self.pool.epochs().retire(&self.pool, *at, *len));
-            for (last, stripe) in finals.iter().zip(index) {
-                self.grow_if_due(last.hashed.partition, keys_now[stripe], false);
+            for (last, stripe) in items.iter().zip(index) {
+                self.grow_if_due(last.target.hash.partition, keys_now[stripe], false);
             }
             self.pool.check()?;
             return Ok(Commit::Done);
         }
     }
 
+    fn store_unheld(&self, target: Target<'_>, value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
+        self.store_with_fraction(target, value, expiry)
+    }
+}
+
+impl Inner {
     /// Returns whether no slot with the key's tag exists within its reach.
     fn is_probably_absent(&self, hashed: Hashed) -> bool {
         self.partition(hashed).table_for(hashed.fraction).candidate(&self.pool, self.form, hashed).is_none()
     }
 
-    /// Stores the records of all puts, or none.
-    fn store_records(&self, finals: &[Final<'_>]) -> Result<Vec<Option<Stored>>> {
-        let mut records = Vec::with_capacity(finals.len());
-        for last in finals {
-            let stored = last.put.map(|(value, expiry)| self.store_with_fraction(last.hashed, last.key, value, expiry));
-            match stored.transpose() {
-                Ok(stored) => records.push(stored),
-                Err(error) => {
-                    records.into_iter().for_each(|stored| self.free_stored(stored));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(records)
-    }
-
-    /// Checks conditions whose stripes are held.
-    fn check_conditions(&self, required: &[Required<'_>]) -> Result<Commit> {
-        for (index, (hashed, condition)) in required.iter().enumerate() {
-            let live = self.find_live(*hashed, &condition.key, self.options.verify_reads)?;
-            let (value, expiry) = live.map_or((None, None), |hit| (Some(hit.record.value()), hit.record.expiry()));
-            if !condition.is_met(value, expiry) && !self.pool.mutant(Mutant::ConditionIgnored) {
-                return Ok(Commit::Unmet(index));
-            }
-        }
-        Ok(Commit::Done)
-    }
-
-    /// Finds the live record of a key whose stripe is held.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub(crate) fn find_live(&self, hashed: Hashed, key: &[u8], verifies: bool) -> Result<Option<Hit<'_>>> {
-        let table = self.partition(hashed).table_for(hashed.fraction);
-        let found = self.find(table, hashed, key).inspect_err(|error| self.corrupt(error))?;
-        let live = if is_live(found.as_ref())? { found } else { None };
-        if let Some(hit) = live.as_ref().filter(|_| verifies) {
-            hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
-        }
-        Ok(live)
-    }
-
     /// Acquires the stripes of all keys of the batch and of its conditions, in ascending order.
     /// Returns the stripes, and for each key of the batch the index of its stripe.
-    fn hold_all(&self, finals: &[Final<'_>], required: &[Required<'_>]) -> (Vec<Held<'_>>, Vec<usize>) {
-        let stripe = |hashed: Hashed| (hashed.partition, stripe_of(hashed.fraction));
-        let keys = || finals.iter().map(|last| last.hashed).chain(required.iter().map(|(hashed, _)| *hashed));
-        let mut stripes: Vec<_> = keys().map(stripe).collect();
+    fn hold_all(&self, items: &[Item<'_>], required: &[Required<'_>]) -> (Vec<Held<'_>>, Vec<usize>) {
+        let keys = || items.iter().map(|last| last.target.hash).chain(required.iter().map(|(target, _)| target.hash));
+        let mut stripes: Vec<_> = keys().map(Hashed::stripe).collect();
         stripes.sort_unstable();
         stripes.dedup();
         if self.changes.is_crowded() {
             self.changes.wait_for_copier();
         }
-        let held = stripes.iter().map(|(partition, stripe)| self.stripes.lock(*partition, *stripe)).collect();
+        let held = stripes.iter().map(|stripe| self.stripes.lock(*stripe)).collect();
         if self.changes.is_active() {
-            finals.iter().for_each(|last| self.changes.record(last.key));
+            items.iter().for_each(|last| self.changes.record(last.target.key));
         }
-        let index = finals.iter().map(|last| stripes.partition_point(|other| *other < stripe(last.hashed))).collect();
+        let index =
+            items.iter().map(|last| stripes.partition_point(|other| *other < last.target.hash.stripe())).collect();
         if self.is_unsettled() {
             for hashed in keys() {
                 self.partition(hashed).table_for(hashed.fraction).flush_window(&self.pool, hashed.fraction);
@@ -263,16 +182,11 @@ impl Inner {
     }
 
     /// Finds the slot of each key, and reserves one for each new key.
-    fn plan(
-        &self,
-        finals: &[Final<'_>],
-        records: &[Option<Stored>],
-        index: &[usize],
-        plan: &mut Plan,
-    ) -> Result<(), PlanError> {
-        for ((last, stored), stripe) in finals.iter().zip(records).zip(index) {
-            let table = self.partition(last.hashed).table_for(last.hashed.fraction);
-            let old = match self.find(table, last.hashed, last.key) {
+    fn plan(&self, items: &[Item<'_>], index: &[usize], plan: &mut Plan) -> Result<(), PlanError> {
+        for (last, stripe) in items.iter().zip(index) {
+            let stored = &last.stored;
+            let table = self.partition(last.target.hash).table_for(last.target.hash.fraction);
+            let old = match self.find(table, last.target.hash, last.target.key) {
                 Ok(old) => old,
                 // As a put of one key: the damage stays in place.
                 Err(_) if stored.is_some() => {
@@ -284,7 +198,7 @@ impl Inner {
                     return Err(PlanError::Refused(error));
                 }
             };
-            let slot = stored.as_ref().map(|new| self.slot_of(last.hashed, new));
+            let slot = stored.as_ref().map(|new| self.slot_of(last.target.hash, new));
             match (old, slot) {
                 (Some(hit), slot) => {
                     if hit.is_bound && stored.as_ref().is_some_and(|new| new.at == hit.record_at) {
@@ -294,7 +208,7 @@ impl Inner {
                             "the slot names a record whose place was free",
                         )));
                     }
-                    let reserved = self.form.reserved(last.hashed.tag);
+                    let reserved = self.form.reserved(last.target.hash.tag);
                     plan.stores.push((hit.at, Word::U64(slot.unwrap_or(reserved).0)));
                     if slot.is_none() {
                         plan.emptied.push(ReservedSlot { at: hit.at, slot: reserved, salt: table.salt });
@@ -305,7 +219,7 @@ impl Inner {
                     plan.counts.push((*stripe, if slot.is_some() { 0 } else { -1 }));
                 }
                 (None, Some(slot)) => {
-                    let at = self.reserve(table, last.hashed, plan)?;
+                    let at = self.reserve(table, last.target.hash, plan)?;
                     plan.stores.push((at, Word::U64(slot.0)));
                     plan.counts.push((*stripe, 1));
                 }

@@ -40,8 +40,8 @@ impl HashKind {
 }
 
 /// The values derived from a key's hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hashed {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hashed {
     /// The partition, 0-based.
     pub(crate) partition: usize,
     /// The location in the partition, as a fraction of 2^32.

@@ -10,8 +10,7 @@
 //! 256    | root of partition 0: 32 bytes | of 1 | ...
 //! ```
 
-use lodestore_contract::{Error, Result};
-use lodestore_inplace::Seal;
+use lodestore_inplace::{Seal, Shape};
 use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
 
 use crate::hash::{HashKind, PARTITIONS_MAX};
@@ -50,9 +49,6 @@ pub(crate) const LINES_MAX: u64 = 1 << 32;
 /// Cursor of a table that has moved completely: one more than the last fraction.
 pub(crate) const CURSOR_MAX: u64 = 1 << 32;
 
-const MAGIC: [u8; 8] = *b"LSNVHT\0\x02";
-const OFFSET_BITS_AT: usize = 40;
-const CRC_AT: usize = 44;
 const LOGS_AT: u64 = 128;
 const ROOTS_AT: u64 = 256;
 const PARTITION_ROOT_BYTES: u64 = 32;
@@ -95,59 +91,47 @@ impl Superblock {
         SlotForm::region_bytes_max(self.offset_bits)
     }
 
-    /// Writes the superblock; durable after the caller's fence.
-    pub(crate) fn store(&self, pool: &Pool) {
-        let mut bytes = [0; 64];
-        bytes[..8].copy_from_slice(&MAGIC);
-        let words = [FORMAT, self.partitions, self.first_slots, self.probe_lines, self.load, self.hash.number()];
-        for (word, at) in words.iter().zip((8..).step_by(4)) {
-            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        bytes[32..40].copy_from_slice(&self.seed.to_le_bytes());
-        bytes[OFFSET_BITS_AT..CRC_AT].copy_from_slice(&self.offset_bits.to_le_bytes());
-        let crc = crc32c(&[&bytes[..CRC_AT]]);
-        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        pool.store(pool.root(), &bytes);
-        pool.flush(pool.root(), bytes.len());
-    }
-
-    /// Reads the superblock; `None` if it is not whole.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`], [`Error::NewerFormat`].
-    pub(crate) fn load(pool: &Pool) -> Result<Option<Self>> {
-        let Some(bytes) = pool.bytes(pool.root(), 64) else { return Err(wrong("the root area is missing")) };
-        if bytes[..8] != MAGIC || crc32c(&[&bytes[..CRC_AT]]) != u32_at(bytes, CRC_AT) {
-            return Ok(None);
-        }
-        let version = u32_at(bytes, 8);
-        if version > FORMAT {
-            return Err(Error::NewerFormat { part: ENGINE.into(), found: version, known: FORMAT });
-        }
-        let (partitions, first_slots) = (u32_at(bytes, 12), u32_at(bytes, 16));
-        let (probe_lines, load) = (u32_at(bytes, 20), u32_at(bytes, 24));
-        let offset_bits = u32_at(bytes, OFFSET_BITS_AT);
-        let sane = partitions.is_power_of_two()
-            && partitions <= PARTITIONS_MAX
-            && (1..=FIRST_SLOTS_MAX).contains(&first_slots)
-            && (1..=PROBE_LINES_MAX).contains(&probe_lines)
-            && (LOAD_PERCENT_MIN..=LOAD_PERCENT_MAX).contains(&load)
-            && (OFFSET_BITS_MIN..=OFFSET_BITS_MAX).contains(&offset_bits);
-        let seed = u64_at(bytes, 32);
-        match HashKind::of_number(u32_at(bytes, 28)).filter(|_| sane) {
-            Some(hash) => Ok(Some(Self { partitions, first_slots, probe_lines, load, hash, seed, offset_bits })),
-            None => Err(wrong(
-                "the partitions, first slots, probe length, load factor, hash or offset bits are out of range",
-            )),
-        }
-    }
-
     /// Returns the lines of a partition's first table. Lengths differ by up to a factor of two:
     /// tables then grow at different times.
     pub(crate) fn first_lines(&self, partition: usize) -> u64 {
         let (partitions, slots) = (u64::from(self.partitions), u64::from(self.first_slots));
         let share = 2 * slots * (partitions + partition as u64);
         share.div_ceil(3 * LINE_SLOTS as u64 * partitions * partitions).max(1)
+    }
+}
+
+impl Shape for Superblock {
+    const ENGINE: &'static str = ENGINE;
+    const MAGIC: [u8; 8] = *b"LSNVHT\0\x02";
+    const VERSION: u32 = FORMAT;
+    const CRC_AT: usize = 44;
+
+    fn encode(&self, bytes: &mut [u8; 64]) {
+        let words = [self.partitions, self.first_slots, self.probe_lines, self.load, self.hash.number()];
+        for (word, at) in words.iter().zip((12..).step_by(4)) {
+            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[32..40].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.offset_bits.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let found = Self {
+            partitions: u32_at(bytes, 12),
+            first_slots: u32_at(bytes, 16),
+            probe_lines: u32_at(bytes, 20),
+            load: u32_at(bytes, 24),
+            hash: HashKind::of_number(u32_at(bytes, 28))?,
+            seed: u64_at(bytes, 32),
+            offset_bits: u32_at(bytes, 40),
+        };
+        let is_sane = found.partitions.is_power_of_two()
+            && found.partitions <= PARTITIONS_MAX
+            && (1..=FIRST_SLOTS_MAX).contains(&found.first_slots)
+            && (1..=PROBE_LINES_MAX).contains(&found.probe_lines)
+            && (LOAD_PERCENT_MIN..=LOAD_PERCENT_MAX).contains(&found.load)
+            && (OFFSET_BITS_MIN..=OFFSET_BITS_MAX).contains(&found.offset_bits);
+        is_sane.then_some(found)
     }
 }
 
@@ -302,17 +286,6 @@ impl TableHeader {
             bytes[..before] == expected[..before] && bytes[after..] == expected[after..]
         })
     }
-}
-
-/// Returns the error for an existing store without a valid superblock.
-#[cold]
-pub(crate) fn superblock_lost() -> Error {
-    wrong("the superblock is damaged, and no key can be found without it: restore the store from a backup or an export")
-}
-
-#[cold]
-fn wrong(what: &str) -> Error {
-    Error::corrupt("nvht superblock", what)
 }
 
 #[cfg(test)]

@@ -30,14 +30,13 @@
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `search`: lookups in possibly damaged tables.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
-//! * `walk`, `sweep`, `copy`: walks, removal of expired keys, whole-store copies.
+//! * `walk`, `sweep`: walks, removal of expired keys.
 //! * `resize`: growth without stopping.
 //! * `recover`, `repair`, `verify`: recovery while serving; repairs of an open; verification.
-//! * `store`: opening, closing, and the operations of the contract.
+//! * `store`: opening and stop.
 #![forbid(unsafe_code)]
 
 mod batch;
-mod copy;
 mod hash;
 mod inner;
 mod layout;

@@ -11,11 +11,8 @@
 use crate::hash::Hasher;
 use crate::slot::{Slot, SlotForm};
 
-/// Bytes of the header that are the engine's: the fraction.
-pub(crate) const OWN_BYTES: usize = 4;
-
-/// A record on the medium.
-pub(crate) type Record<'a> = lodestore_inplace::Record<'a, OWN_BYTES>;
+/// A record on the medium. The engine's own field is the fraction.
+pub(crate) type Record<'a> = lodestore_inplace::Record<'a, u32>;
 
 const _: () = assert!(Record::HEADER == 16);
 
@@ -32,7 +29,7 @@ pub(crate) trait Placed {
 impl Placed for Record<'_> {
     #[inline]
     fn fraction(&self) -> u32 {
-        u32::from_le_bytes(self.own())
+        self.own()
     }
 
     fn vouched_fraction(&self, hasher: Hasher, form: SlotForm, slot: Slot, partition: usize) -> Option<u32> {

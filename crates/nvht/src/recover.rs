@@ -21,15 +21,16 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
-use lodestore_inplace::{PIECE_BYTES, SealedExtent, lock, share_out};
+use lodestore_contract::threads::lock;
+use lodestore_inplace::{PIECE_BYTES, SealedExtent, StripeIndex, share_out, unvouched};
 use lodestore_media::{Mutant, NvPtr, Quiet};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::partition::{Partition, extent_of};
+use crate::record::{Placed, Record};
+use crate::search::damaged_line;
 use crate::reconcile::Reconciler;
-use crate::record::{OWN_BYTES, Placed, Record};
-use crate::search::{damaged_line, unvouched};
 use crate::stripe::{STRIPES, fractions_of};
 use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 use crate::walk::{FoundSlot, duplicate_slot};
@@ -49,16 +50,12 @@ pub(crate) fn rebuild(inner: &Inner, counted: bool) -> Result<()> {
         inner.partitions.iter().for_each(|part| part.keys_before.store(-1, Ordering::Release));
         walk_all(inner)?;
     } else {
-        inner.end_careful_mode();
+        inner.careful_mode.end();
         inner.recovery.set_keys(inner.keys());
         // Only a sweep can tell whether there are any.
         inner.expiring.store(true, Ordering::Relaxed);
     }
-    // If an extent of the tables could not be marked, old space is not freed: the store grows
-    // instead.
-    if allocator.is_recovering() && !inner.recovery.is_unsure() {
-        allocator.finish_recovery(&inner.pool);
-    }
+    inner.free_unmarked();
     Ok(())
 }
 
@@ -73,16 +70,7 @@ fn walk_all(inner: &Inner) -> Result<()> {
         },
         |_| {},
     )?;
-    // The thread that walked a line flushed and fenced it. If a sync failed, readers continue to
-    // make the data that they return durable.
-    if inner.pool.check().is_ok() {
-        inner.unsettled.store(false, Ordering::Release);
-    }
-    inner.end_careful_mode();
-    for record in shares.iter().flatten() {
-        inner.recovery.count_left_out(1);
-        inner.keep_damaged::<OWN_BYTES>(*record);
-    }
+    inner.end_walk::<u32>(shares.into_iter().flatten());
     Ok(())
 }
 
@@ -153,9 +141,7 @@ fn check_table(inner: &Inner, partition: usize, table: Table, lines: Range<u64>)
         for line in first..end {
             let reconciled = reconciler.reconcile_line(table, line);
             if reconciled.damaged {
-                inner.note_damaged_line();
-                inner.recovery.count_corrupt();
-                inner.corrupt(&damaged_line(table.line(line)));
+                inner.count_damage(&damaged_line(table.line(line)));
             }
             if reconciled.changed {
                 pool.flush(table.line(line), LINE_BYTES as usize);
@@ -176,7 +162,7 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
         let _quiet = Quiet::begin();
         let _guard = inner.pool.epochs().pin();
         let (from, to) = fractions_of(stripe);
-        let mut held = inner.stripes.lock(partition, stripe);
+        let mut held = inner.stripes.lock(StripeIndex { partition, stripe });
         let mut keys = 0;
         for piece in Inner::tables_of(part, from, to) {
             if inner.is_unsettled() {
@@ -206,9 +192,7 @@ fn report_duplicates(inner: &Inner, mut found: Vec<FoundSlot>) {
     for same in found.chunk_by(|a, b| a.fraction == b.fraction).filter(|same| same[0].fraction.is_some()) {
         for (index, found) in same.iter().enumerate() {
             if same[..index].iter().any(|other| key(other).is_some() && key(other) == key(found)) {
-                inner.note_damaged_line();
-                inner.recovery.count_corrupt();
-                inner.corrupt(&duplicate_slot(found.record_at));
+                inner.count_damage(&duplicate_slot(found.record_at));
             }
         }
     }
@@ -275,7 +259,7 @@ impl Inner {
 
     /// Stores the counts of keys for the next open. All threads have stopped.
     pub(crate) fn save_counts(&self) {
-        let is_unsure = self.is_careful() || self.may_have_duplicates();
+        let is_unsure = self.is_careful() || self.may_have_duplicates.load(Ordering::Acquire);
         for partition in 0..self.partitions.len() {
             let root = Root::of(&self.pool, partition);
             // After damage the next open counts and checks again.

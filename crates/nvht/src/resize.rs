@@ -32,8 +32,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
-use lodestore_inplace::lock;
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::hash::Hashed;
@@ -364,8 +364,9 @@ impl Inner {
                 for line in [home * 2, home * 2 + 1] {
                     mark_damaged(&self.pool, next.salt, next.line(line));
                 }
-                self.note_damaged_line();
-                self.corrupt(&damaged_line(old.line(*line)));
+                let error = damaged_line(old.line(*line));
+                self.careful_mode.note_damage(&error);
+                self.corrupt(&error);
             }
         }
     }

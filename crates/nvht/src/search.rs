@@ -5,7 +5,10 @@
 //! be whole. Otherwise the result is [`Error::Corrupt`]: the damage may have destroyed the key's
 //! slot.
 
+use std::sync::atomic::Ordering;
+
 use lodestore_contract::{Error, Result};
+use lodestore_inplace::unvouched;
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::hash::Hashed;
@@ -86,7 +89,7 @@ impl Inner {
             Some(record) if record.key() == key => {
                 let is_bound =
                     self.form.is_bound(slot, record.binding()) || self.pool.mutant(Mutant::EntryCheckIgnored);
-                Some(Hit { at, slot, record_at, record, is_bound })
+                Some(Hit { at, entry: slot, record_at, record, is_bound })
             }
             Some(record) if record.vouched_fraction(self.hasher, self.form, slot, hashed.partition).is_some() => None,
             _ => {
@@ -97,12 +100,13 @@ impl Inner {
     }
 
     fn check_doubts(&self, doubts: &Doubts) -> Result<()> {
-        if self.is_seal_broken() {
+        if self.is_seal_broken {
             return Err(broken_seal());
         }
         if let Some(line) = doubts.line {
-            self.note_damaged_line();
-            return Err(damaged_line(line));
+            let error = damaged_line(line);
+            self.careful_mode.note_damage(&error);
+            return Err(error);
         }
         doubts.stray.map_or(Ok(()), |record| Err(unvouched(record)))
     }
@@ -143,10 +147,11 @@ impl Inner {
     /// # Errors
     /// [`Error::Corrupt`] if damage to the index was found in this open.
     pub(crate) fn check_countable(&self) -> Result<()> {
-        if self.is_seal_broken() {
+        if self.is_seal_broken {
             return Err(broken_seal());
         }
-        let what = match (self.has_damaged_lines(), self.may_have_duplicates()) {
+        let what = match (self.careful_mode.first_damage().is_some(), self.may_have_duplicates.load(Ordering::Acquire))
+        {
             (false, false) => return Ok(()),
             (true, _) => "lines are damaged, so the number of keys is unknown",
             (false, true) => "slots with unknown keys are damaged, so the number of keys is unknown",
@@ -186,10 +191,4 @@ pub(crate) fn broken_seal() -> Error {
         "the index changed since the last clean stop, so any key may be missing: restore the store from a backup, or \
          export the readable pairs",
     )
-}
-
-/// Returns the error of a slot that does not vouch for the record at `record`.
-#[cold]
-pub(crate) fn unvouched(record: NvPtr) -> Error {
-    Error::corrupt(format!("slot of record {record:?}"), "the slot names the record of another key, or an older record")
 }

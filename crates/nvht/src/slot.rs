@@ -42,7 +42,7 @@ const _: () = assert!(lodestore_media::MAX_REGIONS <= 1 << REGION_BITS && OFFSET
 
 /// A slot's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) u64);
+pub struct Slot(pub(crate) u64);
 
 /// A record as its slot names it.
 #[derive(Debug, Clone, Copy)]

@@ -1,82 +1,56 @@
-//! The open store: creation, opening, closing, and the operations of the contract.
+//! The engine of an open store: creation, opening and stop.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, EngineCounters, Error, Expiry, Lifetime, Options, Pair,
-    PoisonReason, Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    EngineCounters, Error, Options, PoisonReason, Progress, Result, Scan, ScanRange, VerifyReport, Visit,
 };
-use lodestore_inplace::{Base, Begun, Behind, Decide, Engine, Quick, Running, SealCheck, Shape, When, random_seed};
-use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool};
+use lodestore_inplace::{
+    Base, Begun, Behind, CarefulMode, Engine, OpenStore, Running, SealCheck, StoreEngine, random_seed,
+};
+use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool, PoolOptions};
 
 use crate::hash::{HashKind, Hasher};
-use crate::inner::{CarefulMode, GrowthCounts, Inner};
-use crate::layout::{
-    ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots, superblock_lost,
-};
+use crate::inner::{GrowthCounts, Inner};
+use crate::layout::{ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots};
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
 use crate::reconcile::Reconciler;
 use crate::recover;
 use crate::repair::repair_growth;
 use crate::resize::create_table;
+use crate::search::broken_seal;
 use crate::slot::SlotForm;
 use crate::stats::NvhtStats;
-use crate::stripe::{STRIPES, Stripes};
+use crate::stripe::{Counts, STRIPES, Stripes};
 use crate::table::{PrefetchLength, Table};
 
 /// An NVHT store, open in this process. The crate's documentation states its guarantees.
-///
-/// Dropping it without [`Store::close`] equals a crash for the medium: no acknowledged write is
-/// lost, and the next open recovers.
-pub struct Nvht {
-    running: Running<Inner>,
-}
+pub type Nvht = OpenStore<Inner>;
 
-impl Nvht {
-    /// Creates a new store in directory `dir`.
-    ///
-    /// # Errors
-    /// [`Error::Exists`], [`Error::Full`], [`Error::DurabilityRefused`], [`Error::InvalidOption`],
-    /// [`Error::Io`].
-    pub fn create(dir: &Path, options: &NvhtOptions) -> Result<Self> {
-        options.check()?;
-        let (pool, report) = Pool::create(dir, ENGINE, FORMAT, options.pool.clone())?;
-        let created = pool.created_in(dir);
-        Self::start(pool, &report, options).inspect_err(|_| created.remove())
+impl StoreEngine for Inner {
+    const NAME: &'static str = ENGINE;
+    const FORMAT: u32 = FORMAT;
+    const HAS_SCAN: bool = false;
+    type Options = NvhtOptions;
+
+    fn check_options(options: &NvhtOptions) -> Result<&PoolOptions> {
+        options.check().map(|()| &options.pool)
     }
 
-    /// Opens the store in directory `dir`, reading no records. After a clean stop the tables are
-    /// compared with the stop's seal; after a crash they are checked after this returns.
-    ///
-    /// # Errors
-    /// [`Error::Missing`], [`Error::WrongEngine`], [`Error::NewerFormat`], [`Error::OlderFormat`],
-    /// [`Error::Locked`], [`Error::MachineRestarted`], [`Error::DurabilityRefused`],
-    /// [`Error::Corrupt`], [`Error::Io`].
-    pub fn open(dir: &Path, options: &NvhtOptions) -> Result<Self> {
-        options.check()?;
-        let (pool, report) = Pool::open(dir, ENGINE, FORMAT, options.pool.clone())?;
-        Self::start(pool, &report, options)
-    }
-
-    /// Starts a store on a pool that was just created or opened. The pool may be the crash
-    /// simulator's.
-    ///
-    /// # Errors
-    /// As [`Nvht::create`] and [`Nvht::open`].
-    pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<Self> {
+    /// Reads no records. After a clean stop the tables are compared with the stop's seal; after a
+    /// crash they are checked after the open.
+    fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<(Self, Behind)> {
         let opened = Instant::now();
         if report.engine_format < FORMAT {
             let (part, found) = (ENGINE.to_owned(), report.engine_format);
             return Err(Error::OlderFormat { part, found, oldest: FORMAT });
         }
         let seal = SEAL.check(&pool, report, options.recovery_threads)?;
-        let begun = Begun::begin(&pool, report, || new_shape(&pool, options))?;
+        let begun = Begun::begin(&pool, report, || new_shape(&pool, options), |shape| make_tables(shape, &pool))?;
         let shape = begun.shape;
         check_region_bytes(&pool, &shape)?;
         // Redo the logs before any read: a committed batch has happened.
@@ -92,25 +66,28 @@ impl Nvht {
         if let Some(damage) = logs.damage() {
             pool.poison(PoisonReason::Damage, damage);
         }
+        // Recovery ends careful mode, at once if it need not check the lines.
+        let careful_mode = CarefulMode::new(true);
         let scrub = Scrub::new(options.scrub_rate);
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), options.dram_budget, scrub);
+        let base = Base::new(pool, logs, opened, begun.is_unsettled(), careful_mode, options.dram_budget, scrub);
         let inner = Inner {
             base,
             hasher: hasher_of(&shape),
-            stripes: Stripes::new(partitions.len()),
+            stripes: Stripes::new(partitions.len(), STRIPES, Counts::default()),
             partitions,
             shape,
             growth: GrowthCounts::default(),
             prefetch_length: PrefetchLength::new(),
             form: shape.form(),
-            // Recovery ends careful mode, at once if it need not check the lines.
-            careful_mode: CarefulMode::new(seal == SealCheck::Damaged || older_root.is_some()),
+            is_seal_broken: seal == SealCheck::Damaged || older_root.is_some(),
+            may_have_duplicates: AtomicBool::new(false),
             options: options.clone(),
         };
         if let Some(error) = &older_root {
-            inner.note_damaged_line();
-            inner.recovery.count_corrupt();
-            inner.corrupt(error);
+            inner.count_damage(error);
+        }
+        if inner.is_seal_broken {
+            inner.careful_mode.note_damage(&broken_seal());
         }
         inner.recovery.expect_parts((inner.partitions.len() * STRIPES) as u64);
         mark_extents(&inner);
@@ -121,27 +98,54 @@ impl Nvht {
             recovers: walks && options.recovery_threads > 0,
             sweep_ms: options.sweep_ms,
         };
-        Ok(Self { running: Running::start(inner, behind)? })
+        Ok((inner, behind))
     }
 
-    /// Starts a scrub pass without its pause, for tests.
-    #[doc(hidden)]
-    pub fn scrub_now(&self) {
-        self.running.scrub_now();
+    fn count_keys(&self) -> Result<u64> {
+        self.recovery.wait_done()?;
+        self.check_countable()?;
+        Ok(self.keys())
     }
 
-    /// Removes every key that has expired. Returns their number. Also runs every `sweep-ms` in a
-    /// thread of its own.
-    ///
-    /// # Errors
-    /// The contract's common ones.
-    pub fn sweep_expired(&self) -> Result<u64> {
-        self.inner().sweep()
+    fn add_creation_options(&self, options: &mut Options) {
+        let shape = self.shape;
+        options.set("partitions", shape.partitions.to_string());
+        options.set("initial-capacity", shape.first_slots.to_string());
+        options.set("load-factor", format!("{:.2}", f64::from(shape.load) / 100.0));
+        options.set("probe-length", (shape.probe_lines * LINE_SLOTS as u32).to_string());
+        options.set("hash", if shape.hash == HashKind::Murmur3 { "murmur3" } else { "xxh3" });
     }
 
-    #[inline]
-    pub(crate) fn inner(&self) -> &Inner {
-        &self.running.inner
+    fn counters(&self) -> (u64, EngineCounters) {
+        if self.open.is_open() {
+            self.account_wear();
+        }
+        let recovery = self.recovery.state();
+        let keys = if recovery.done { self.keys() } else { recovery.keys };
+        (keys, EngineCounters::new(NvhtStats::of(self)))
+    }
+
+    fn scan_each(&self, _range: &ScanRange, _visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
+        self.no_order()
+    }
+
+    fn scan(running: &Arc<Running<Self>>, _range: &ScanRange) -> Result<Scan> {
+        running.inner.no_order()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
+        self.verify_all(progress)
+    }
+}
+
+impl Inner {
+    fn no_order<T>(&self) -> Result<T> {
+        drop(self.enter()?);
+        Err(Error::Unsupported {
+            engine: ENGINE,
+            what: "ordered scans, because a hash table has no order".into(),
+            instead: "use `Db::for_each`, which needs no order, or the engine hikv, which keeps an order",
+        })
     }
 }
 
@@ -173,37 +177,22 @@ fn hasher_of(shape: &Superblock) -> Hasher {
     Hasher { kind: shape.hash, seed: shape.seed, partition_bits: shape.partitions.ilog2() }
 }
 
-impl Shape for Superblock {
-    fn load(pool: &Pool) -> Result<Option<Self>> {
-        Self::load(pool)
+/// Creates the batch logs' roots, and for each partition its first table and its root.
+fn make_tables(shape: &Superblock, pool: &Pool) -> Result<()> {
+    BatchLogs::format(pool, log_roots(pool));
+    for partition in 0..shape.partitions as usize {
+        let lines = shape.first_lines(partition);
+        let header = TableHeader { partition: partition as u32, doublings: 0, lines };
+        let all_lines = lines + u64::from(shape.probe_lines) - 1;
+        let table_at = |at| Partition::first_table(shape, shape.salt(pool), partition, at);
+        let at = create_table(pool, header, shape.probe_lines, table_at, all_lines)?;
+        let root = Root::of(pool, partition);
+        let zero = root.sealed(0);
+        let words = [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), zero), (root.keys(), zero)];
+        words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
+        pool.flush(root.at, Root::BYTES);
     }
-
-    fn store(&self, pool: &Pool) {
-        self.store(pool);
-    }
-
-    /// Creates the batch logs' roots, and for each partition its first table and its root.
-    fn make(&self, pool: &Pool) -> Result<()> {
-        BatchLogs::format(pool, log_roots(pool));
-        for partition in 0..self.partitions as usize {
-            let lines = self.first_lines(partition);
-            let header = TableHeader { partition: partition as u32, doublings: 0, lines };
-            let all_lines = lines + u64::from(self.probe_lines) - 1;
-            let table_at = |at| Partition::first_table(self, self.salt(pool), partition, at);
-            let at = create_table(pool, header, self.probe_lines, table_at, all_lines)?;
-            let root = Root::of(pool, partition);
-            let zero = root.sealed(0);
-            let words =
-                [(root.current(), table_word(at, 0)), (root.next(), 0), (root.cursor(), zero), (root.keys(), zero)];
-            words.iter().for_each(|(at, word)| pool.publish_u64(*at, *word));
-            pool.flush(root.at, Root::BYTES);
-        }
-        Ok(())
-    }
-
-    fn lost() -> Error {
-        superblock_lost()
-    }
+    Ok(())
 }
 
 /// The partitions of a store that is being opened.
@@ -290,23 +279,14 @@ fn mark_extents(inner: &Inner) {
 }
 
 impl Engine for Inner {
-    #[inline]
-    fn try_write(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
-        self.try_put(key, value, expiry, when)
-    }
-
-    fn try_modify(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
-        self.try_change(key, decide)
-    }
-
     fn dram(&self) -> (u64, u64) {
         let partitions = size_of_val(&*self.partitions) as u64;
         let fixed = self.stripes.dram_bytes() + partitions + self.logs.dram_bytes() + size_of::<Self>() as u64;
         (fixed + self.pool.allocator().dram_bytes() + self.pool.epochs().dram_bytes(), fixed)
     }
 
-    fn sweep_all(&self) -> Result<u64> {
-        self.sweep_partitions()
+    fn sweep_partition(&self, partition: usize) -> Result<u64> {
+        self.sweep_expired(partition)
     }
 
     fn partition_count(&self) -> usize {
@@ -325,153 +305,5 @@ impl Engine for Inner {
         self.account_wear();
         self.save_counts();
         self.save_seal()
-    }
-}
-
-impl Nvht {
-    fn no_order<T>(&self) -> Result<T> {
-        drop(self.inner().enter()?);
-        Err(Error::Unsupported {
-            engine: ENGINE,
-            what: "ordered scans, because a hash table has no order".into(),
-            instead: "use `Db::for_each`, which needs no order, or the engine hikv, which keeps an order",
-        })
-    }
-}
-
-impl Store for Nvht {
-    fn engine(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { batch: true, expiry: true, power: true, ..Capabilities::default() }
-    }
-
-    fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.inner().get_into(key, value)
-    }
-
-    fn get_with(&self, key: &[u8], with: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.inner().get_with(key, with)
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.inner().contains(key)
-    }
-
-    fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.inner().multi_get(keys, each)
-    }
-
-    fn expiry(&self, key: &[u8]) -> Result<Option<Option<Expiry>>> {
-        self.inner().expiry(key)
-    }
-
-    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
-        self.inner().write(key, value, expiry, When::Always).map(|_| ())
-    }
-
-    fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
-        self.inner().write(key, value, lifetime.resolve(None), When::Absent)
-    }
-
-    fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
-        self.inner().update(key, value, lifetime)
-    }
-
-    fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.inner().delete(key).map_err(|error| *error)
-    }
-
-    fn compare_and_swap(
-        &self,
-        key: &[u8],
-        expected: Option<&[u8]>,
-        new: Option<&[u8]>,
-        lifetime: Lifetime,
-    ) -> Result<Swap> {
-        self.inner().compare_and_swap(key, expected, new, lifetime)
-    }
-
-    fn update_with(&self, key: &[u8], change: &mut ChangeFn<'_>) -> Result<()> {
-        self.inner().update_with(key, change)
-    }
-
-    fn scan_each(&self, _range: &ScanRange, _visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit) -> Result<usize> {
-        self.no_order()
-    }
-
-    fn scan(&self, _range: &ScanRange) -> Result<Scan> {
-        self.no_order()
-    }
-
-    fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
-        self.inner().for_each_pair(visit)
-    }
-
-    fn write_if(&self, conditions: &[Condition], batch: &Batch) -> Result<Commit> {
-        self.inner().write_batch(conditions, batch)
-    }
-
-    fn copy_all(&self, sink: &mut dyn CopySink) -> Result<()> {
-        copy_fuzzy(self.inner(), sink)
-    }
-
-    fn len(&self) -> Result<u64> {
-        drop(self.inner().enter()?);
-        self.inner().recovery.wait_done()?;
-        self.inner().check_countable()?;
-        Ok(self.inner().keys())
-    }
-
-    fn identity(&self) -> Option<u64> {
-        Some(self.inner().pool.identity() | 1)
-    }
-
-    fn creation_options(&self) -> Options {
-        let (inner, shape) = (self.inner(), self.inner().shape);
-        let mut options = inner.pool.creation_options();
-        options.set("partitions", shape.partitions.to_string());
-        options.set("initial-capacity", shape.first_slots.to_string());
-        options.set("load-factor", format!("{:.2}", f64::from(shape.load) / 100.0));
-        options.set("probe-length", (shape.probe_lines * LINE_SLOTS as u32).to_string());
-        options.set("hash", if shape.hash == HashKind::Murmur3 { "murmur3" } else { "xxh3" });
-        options
-    }
-
-    fn opening(&self) -> u64 {
-        self.inner().pool.opening()
-    }
-
-    fn stats(&self) -> Stats {
-        let inner = self.inner();
-        if inner.open.is_foreign() {
-            return Stats { engine: ENGINE, ..Stats::default() };
-        }
-        if inner.open.is_open() {
-            inner.account_wear();
-        }
-        let recovery = inner.recovery.state();
-        let keys = if recovery.done { inner.keys() } else { recovery.keys };
-        inner.stats(ENGINE, keys, inner.dram(), EngineCounters::new(NvhtStats::of(inner)))
-    }
-
-    fn sync(&self) -> Result<()> {
-        let _guard = self.inner().enter()?;
-        self.inner().pool.sync()
-    }
-
-    fn wait_recovered(&self) -> Result<()> {
-        self.inner().open.check_process()?;
-        self.inner().recovery.wait_done()
-    }
-
-    fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
-        self.inner().verify(progress)
-    }
-
-    fn close(&self) -> Result<()> {
-        self.running.close()
     }
 }

@@ -1,32 +1,22 @@
-//! Writer locks: one volatile word for each 256th of a partition's fractions.
+//! Writer locks: one stripe for each 256th of a partition's fractions.
 //!
-//! Invariants:
-//! 1. A key's slot is changed only under the stripe of its fraction. A writer of any stripe with
-//!    keys in reach of a line may claim a free slot there. A free slot is therefore claimed by a
-//!    compare-and-swap.
-//! 2. A thread acquires stripes in ascending order (partition, then fraction). Under them it
-//!    acquires no other lock, except those of the allocator, the epochs and the recorded changes.
-//! 3. While a stripe is held, a slot stored under it may be visible and not yet durable. Once the
-//!    stripe is seen free, every slot stored under it before is durable. Readers rely on this (see
-//!    `read.rs`).
-//! 4. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`). A
+//! Invariants, in addition to those of `lodestore_inplace::Stripes`:
+//! 4. A writer of any stripe with keys in reach of a line may claim a free slot there. A free slot
+//!    is therefore claimed by a compare-and-swap.
+//! 5. Under stripes a thread acquires no other lock, except those of the allocator, the epochs and
+//!    the recorded changes.
+//! 6. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`). A
 //!    key's table therefore cannot change for the holder of its stripe.
-//!
-//! A word also counts, at the cost of freeing the lock: keys added and removed since the open, and
-//! lines stored.
 
-use std::hint;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use lodestore_inplace::StripeIndex;
+
+use crate::hash::Hashed;
 
 /// Stripes of a partition.
 pub(crate) const STRIPES: usize = 256;
 const FRACTION_SHIFT: u32 = 24;
-
-const LOCKED_FLAG: u64 = 1;
-const WRITES_MAX: u32 = (1 << 31) - 1;
-/// Attempts before the thread yields the processor.
-const SPIN_ATTEMPTS: u32 = 128;
+const WRITES_BITS: u32 = 31;
+const WRITES_MAX: u32 = (1 << WRITES_BITS) - 1;
 
 /// Returns the stripe of a fraction.
 #[inline]
@@ -39,81 +29,36 @@ pub(crate) fn fractions_of(stripe: usize) -> (u64, u64) {
     ((stripe as u64) << FRACTION_SHIFT, (stripe as u64 + 1) << FRACTION_SHIFT)
 }
 
-/// The stripes of all partitions.
-pub(crate) struct Stripes {
-    words: Box<[AtomicU64]>,
+impl Hashed {
+    /// Returns the stripe of the key.
+    #[inline]
+    pub(crate) fn stripe(self) -> StripeIndex {
+        StripeIndex { partition: self.partition, stripe: stripe_of(self.fraction) }
+    }
 }
 
-/// A held stripe. Freed on drop, also if the holder panics.
-pub(crate) struct Held<'a> {
-    word: &'a AtomicU64,
+/// A key and its hash.
+pub(crate) type Target<'k> = lodestore_inplace::Target<'k, Hashed>;
+
+/// Counts under a stripe since the open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Keys added minus keys removed since the count was last set.
     keys: i32,
+    /// Lines stored, about.
     writes: u32,
 }
 
-impl Stripes {
-    pub(crate) fn new(partitions: usize) -> Self {
-        Self { words: (0..partitions * STRIPES).map(|_| AtomicU64::new(0)).collect() }
-    }
+/// The stripes of all partitions.
+pub(crate) type Stripes = lodestore_inplace::Stripes<Counts>;
 
-    #[inline]
-    fn word(&self, partition: usize, stripe: usize) -> &AtomicU64 {
-        debug_assert!(stripe < STRIPES);
-        &self.words[partition * STRIPES + stripe]
-    }
+/// A held stripe.
+pub(crate) type Held<'a> = lodestore_inplace::Held<'a, Counts>;
 
-    /// Acquires a stripe. The caller holds no later one.
-    #[inline]
-    pub(crate) fn lock(&self, partition: usize, stripe: usize) -> Held<'_> {
-        let word = self.word(partition, stripe);
-        let mut spins = 0;
-        loop {
-            let now = word.load(Ordering::Relaxed);
-            if now & LOCKED_FLAG == 0
-                && word.compare_exchange_weak(now, now | LOCKED_FLAG, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return Held { word, keys: (now >> 32) as u32 as i32, writes: (now as u32) >> 1 };
-            }
-            spins += 1;
-            if spins < SPIN_ATTEMPTS { hint::spin_loop() } else { thread::yield_now() }
-        }
-    }
-
-    /// Acquires and frees every stripe, one after the other. The caller holds none.
-    pub(crate) fn wait_for_holders(&self) {
-        for partition in 0..self.words.len() / STRIPES {
-            (0..STRIPES).for_each(|stripe| drop(self.lock(partition, stripe)));
-        }
-    }
-
-    /// Returns whether a writer holds the stripe: data that was read may not be durable yet.
-    #[inline]
-    pub(crate) fn is_locked(&self, partition: usize, stripe: usize) -> bool {
-        self.word(partition, stripe).load(Ordering::Acquire) & LOCKED_FLAG != 0
-    }
-
-    /// Returns the keys added minus the keys removed since the counts were last set.
-    pub(crate) fn keys(&self, partition: usize) -> i64 {
-        let words = &self.words[partition * STRIPES..(partition + 1) * STRIPES];
-        words.iter().map(|word| i64::from((word.load(Ordering::Relaxed) >> 32) as u32 as i32)).sum()
-    }
-
-    /// Returns the approximate number of lines stored in the partition's tables since the open.
-    pub(crate) fn writes(&self, partition: usize) -> u64 {
-        let words = &self.words[partition * STRIPES..(partition + 1) * STRIPES];
-        words.iter().map(|word| u64::from((word.load(Ordering::Relaxed) as u32) >> 1)).sum()
-    }
-
-    /// Returns the bytes of DRAM.
-    pub(crate) fn dram_bytes(&self) -> u64 {
-        size_of_val(&*self.words) as u64
-    }
-}
-
-impl Held<'_> {
+impl Counts {
     /// Returns the keys under this stripe since its count was last set.
     #[inline]
-    pub(crate) fn keys(&self) -> i32 {
+    pub(crate) fn keys(self) -> i32 {
         self.keys
     }
 
@@ -130,11 +75,28 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl From<u64> for Counts {
     #[inline]
-    fn drop(&mut self) {
-        self.word.store(u64::from(self.keys as u32) << 32 | u64::from(self.writes) << 1, Ordering::Release);
+    fn from(bits: u64) -> Self {
+        Self { keys: (bits >> WRITES_BITS) as u32 as i32, writes: bits as u32 & WRITES_MAX }
     }
+}
+
+impl From<Counts> for u64 {
+    #[inline]
+    fn from(counts: Counts) -> Self {
+        u64::from(counts.keys as u32) << WRITES_BITS | u64::from(counts.writes)
+    }
+}
+
+/// Returns the keys added to a partition minus the keys removed since the counts were last set.
+pub(crate) fn counted_keys(stripes: &Stripes, partition: usize) -> i64 {
+    stripes.contents(partition).map(|counts| i64::from(counts.keys)).sum()
+}
+
+/// Returns the approximate number of lines stored in a partition's tables since the open.
+pub(crate) fn counted_writes(stripes: &Stripes, partition: usize) -> u64 {
+    stripes.contents(partition).map(|counts| u64::from(counts.writes)).sum()
 }
 
 #[cfg(test)]
@@ -142,34 +104,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_stripe_is_visible_and_a_panic_frees_it() {
-        let stripes = Stripes::new(2);
-        let held = stripes.lock(1, 2);
-        assert!(stripes.is_locked(1, 2) && !stripes.is_locked(1, 1) && !stripes.is_locked(0, 2));
-        drop(held);
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _held = stripes.lock(1, 2);
-            panic!("in the middle");
-        }));
-        assert!(panicked.is_err() && !stripes.is_locked(1, 2));
-    }
-
-    #[test]
     fn counts_go_up_and_down_over_threads() {
-        let stripes = Stripes::new(1);
-        thread::scope(|scope| {
+        let stripes = Stripes::new(1, STRIPES, Counts::default());
+        let lock = |stripe| stripes.lock(StripeIndex { partition: 0, stripe });
+        std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| {
-                    for i in 0..3000 {
-                        let mut held = stripes.lock(0, i % 3);
-                        held.count(if i % 3 == 0 { -1 } else { 1 });
-                    }
-                });
+                scope.spawn(|| (0..3000).for_each(|i| lock(i % 3).count(if i % 3 == 0 { -1 } else { 1 })));
             }
         });
-        assert_eq!((stripes.keys(0), stripes.writes(0)), (4000, 12_000));
-        stripes.lock(0, 7).set_keys(5);
-        assert_eq!(stripes.keys(0), 4005);
+        assert_eq!((counted_keys(&stripes, 0), counted_writes(&stripes, 0)), (4000, 12_000));
+        lock(7).set_keys(5);
+        assert_eq!(counted_keys(&stripes, 0), 4005);
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(crate) const PREFETCH_RECORDS: usize = 12;
 
 /// A table of a partition: only its location and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Table {
+pub struct Table {
     /// Position of line 0.
     pub(crate) lines_at: NvPtr,
     /// Number of home lines.
@@ -79,17 +79,7 @@ pub(crate) struct LookupParams<'a> {
 pub(crate) struct Unvouched;
 
 /// A slot that names a record of the requested key.
-#[derive(Clone, Copy)]
-pub(crate) struct Hit<'a> {
-    /// Position of the slot.
-    pub(crate) at: NvPtr,
-    pub(crate) slot: Slot,
-    /// Position of the record.
-    pub(crate) record_at: NvPtr,
-    pub(crate) record: Record<'a>,
-    /// The slot vouches for the record. Only such a record may be returned.
-    pub(crate) is_bound: bool,
-}
+pub(crate) type Hit<'a> = lodestore_inplace::Found<'a, Slot, u32>;
 
 /// A free slot, with its distance in lines from the key's home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,7 +228,7 @@ impl Table {
                     return Err(Unvouched);
                 }
                 prefetch_length.note(record.len());
-                return Ok(Some(Hit { at: self.slot(line, index), slot, record_at, record, is_bound: true }));
+                return Ok(Some(Hit { at: self.slot(line, index), entry: slot, record_at, record, is_bound: true }));
             }
             if is_stray(&record, hasher, form, slot, hashed.partition) {
                 return Err(Unvouched);

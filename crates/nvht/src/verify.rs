@@ -2,45 +2,29 @@
 
 use std::collections::HashSet;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Progress, Result, VerifyReport};
-use lodestore_inplace::{PIECE_BYTES, lock, note_finding};
+use lodestore_inplace::{PIECE_BYTES, note_finding, verify_index, verify_pool};
 
 use crate::inner::Inner;
-use crate::layout::{CURSOR_MAX, Superblock};
+use crate::layout::CURSOR_MAX;
 use crate::partition::{check_stages, load_root};
 use crate::record::Record;
 use crate::search::{broken_seal, damaged_line};
+use crate::stripe::{counted_keys, counted_writes};
 use crate::table::PREFETCH_RECORDS;
 use crate::walk::{FoundSlot, Piece, duplicate_slot};
 
 impl Inner {
     /// Checks superblock, roots, tables, records, batch logs and allocator. The store may be in
     /// use.
-    pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
-        drop(self.enter()?);
+    pub(crate) fn verify_all(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
-        if let Err(error) = self.recovery.wait_done() {
-            report.find("recovery", error.to_string());
-        }
-        if self.is_seal_broken() {
+        if self.is_seal_broken {
             note_finding(&mut report, &broken_seal());
         }
-        match Superblock::load(&self.pool) {
-            Ok(Some(shape)) if shape == self.shape => {}
-            Ok(_) => report.find("nvht superblock", "the superblock changed since the store was opened"),
-            Err(error) => note_finding(&mut report, &error),
-        }
-        let total = self.partitions.len() as u64 + 1;
-        for (done, partition) in (0..total).zip(0..self.partitions.len()) {
-            progress(Progress { done, total });
-            self.verify_ranges(partition, &mut |piece| {
-                report.add(piece);
-                true
-            })?;
-        }
-        self.logs.verify(&self.pool, &mut report);
-        self.pool.allocator().verify(&self.pool, &mut report);
-        progress(Progress { done: total, total });
+        verify_index(self, self.shape, &mut report, progress)?;
+        verify_pool(self, &mut report, progress);
         Ok(report)
     }
 
@@ -64,7 +48,7 @@ impl Inner {
             }
         }
         let (mut from, mut is_clean) = (0, true);
-        let begun = (self.stripes.writes(partition), self.stripes.keys(partition));
+        let begun = (counted_writes(&self.stripes, partition), counted_keys(&self.stripes, partition));
         let mut keys = 0;
         while from < CURSOR_MAX {
             if report.bytes >= PIECE_BYTES {
@@ -82,7 +66,7 @@ impl Inner {
             from = to;
         }
         let counted = self.keys_of(partition);
-        let is_idle = begun == (self.stripes.writes(partition), self.stripes.keys(partition));
+        let is_idle = begun == (counted_writes(&self.stripes, partition), counted_keys(&self.stripes, partition));
         if is_idle && is_clean && report.is_clean() && counted.is_some_and(|counted| counted != keys) {
             report.find(
                 format!("partition {partition}"),
@@ -100,8 +84,9 @@ impl Inner {
             let last = if home == table.lines - 1 { table.all_lines() - 1 } else { home };
             for line in table.home(from as u32)..=last {
                 if self.is_damaged(table, line) {
-                    self.note_damaged_line();
-                    note_finding(report, &damaged_line(table.line(line)));
+                    let error = damaged_line(table.line(line));
+                    self.careful_mode.note_damage(&error);
+                    note_finding(report, &error);
                 }
             }
         }
@@ -143,44 +128,15 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use lodestore_contract::Store;
     use lodestore_contract::testing::Scratch;
-    use lodestore_inplace::Engine;
-    use lodestore_media::PoolOptions;
+    use lodestore_inplace::testing::check_verification_in_pieces;
 
-    use super::*;
     use crate::{Nvht, NvhtOptions};
 
-    const KEYS: u64 = 40_000;
-    const VALUE_BYTES: u64 = 200;
-
-    /// Guards must be released when a piece is reported, or `synchronize` would not return.
     #[test]
     fn a_partition_is_verified_in_pieces_and_a_closed_store_not_to_its_end() {
         let scratch = Scratch::new();
-        let pool = PoolOptions { capacity: 128 << 20, region_bytes: 64 << 20, ..PoolOptions::default() };
-        let options = NvhtOptions { pool, partitions: 1, scrub_rate: 0, ..NvhtOptions::default() };
-        let store = Nvht::create(&scratch.store(), &options).expect("create");
-        (0..KEYS).for_each(|key| store.put(&key.to_le_bytes(), &[7; VALUE_BYTES as usize]).expect("put"));
-        let inner = store.inner();
-        let (mut pieces, mut whole) = (0, VerifyReport::default());
-        let is_whole = inner.verify_pieces(&mut |report| {
-            inner.pool.epochs().synchronize();
-            assert!(report.bytes < PIECE_BYTES + PIECE_BYTES / 4, "{} bytes", report.bytes);
-            pieces += 1;
-            whole.add(report);
-            true
-        });
-        assert!(is_whole && whole.is_clean());
-        assert_eq!(whole.records, KEYS);
-        assert!(pieces >= KEYS * VALUE_BYTES / PIECE_BYTES, "{pieces} pieces");
-        let mut seen = 0;
-        let is_whole = inner.verify_pieces(&mut |_| {
-            seen += 1;
-            seen < 2
-        });
-        assert!(!is_whole && seen == 2);
-        store.close().expect("close");
-        assert!(!inner.verify_pieces(&mut |_| true));
+        let options = NvhtOptions { partitions: 1, scrub_rate: 0, ..NvhtOptions::default() };
+        check_verification_in_pieces(&Nvht::create(&scratch.store(), &options).expect("create"));
     }
 }

@@ -11,16 +11,18 @@
 use std::collections::HashSet;
 
 use lodestore_contract::{Error, Expiry, Pair, Result, Visit};
+use lodestore_inplace::{Index, StripeIndex, Stripes, unvouched};
 use lodestore_media::NvPtr;
 
+use crate::hash::Hashed;
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, LINE_BYTES};
 use crate::partition::Partition;
 use crate::record::{Placed, Record};
-use crate::search::{broken_seal, damaged_line, unvouched};
+use crate::search::{broken_seal, damaged_line};
 use crate::slot::Slot;
-use crate::stripe::{Held, stripe_of};
-use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
+use crate::stripe::{Counts, Held, Target, stripe_of};
+use crate::table::{Hit, PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 
 /// Home lines of a range in a walk.
 const RANGE_LINES: u64 = 32;
@@ -49,12 +51,91 @@ pub(crate) struct FoundSlot {
     pub(crate) fraction: Option<u32>,
 }
 
+impl Index for Inner {
+    type Own = u32;
+    type Hash = Hashed;
+    type Entry = Slot;
+    type Stripe = Counts;
+
+    #[inline]
+    fn hash_key(&self, key: &[u8]) -> Hashed {
+        self.hasher.hash(key)
+    }
+
+    #[inline]
+    fn stripe_of(hash: Hashed) -> StripeIndex {
+        hash.stripe()
+    }
+
+    #[inline]
+    fn stripes(&self) -> &Stripes<Counts> {
+        &self.stripes
+    }
+
+    #[inline]
+    fn verifies_reads(&self) -> bool {
+        self.options.verify_reads
+    }
+
+    fn find_held(&self, target: Target<'_>) -> Result<Option<Hit<'_>>> {
+        let table = self.partition(target.hash).table_for(target.hash.fraction);
+        self.find(table, target.hash, target.key).inspect_err(|error| self.corrupt(error))
+    }
+
+    /// A piece is a range of fractions. Its stripes are held while its slots are copied: no key
+    /// moves or changes meanwhile.
+    fn visit_piece(
+        &self,
+        partition: usize,
+        from: u64,
+        _verifies: bool,
+        wrong: &mut Option<Error>,
+        visit: &mut dyn FnMut(Pair<'_>) -> Visit,
+    ) -> Result<Option<u64>> {
+        let _guard = self.enter()?;
+        let part = &self.partitions[partition];
+        let to = Self::range_end(part, from);
+        let mut seen = HashSet::new();
+        let found = self.copy_range(partition, from, to, |_| true);
+        if let Some(line) = self.damaged_line_of(part, from, to) {
+            let error = damaged_line(line);
+            self.corrupt(&error);
+            wrong.get_or_insert(error);
+        }
+        for found in found {
+            let record = match self.read_live(partition, &found) {
+                Ok(Some(record)) => record,
+                Ok(None) => continue,
+                Err(error) => {
+                    wrong.get_or_insert(error);
+                    continue;
+                }
+            };
+            if self.is_careful() && !seen.insert(record.key()) {
+                let error = duplicate_slot(found.record_at);
+                self.corrupt(&error);
+                wrong.get_or_insert(error);
+                continue;
+            }
+            let pair = Pair { key: record.key(), value: record.value(), expiry: record.expiry() };
+            if visit(pair) == Visit::Stop {
+                return Ok(None);
+            }
+        }
+        Ok(Some(to))
+    }
+
+    fn check_complete(&self) -> Result<()> {
+        if self.is_seal_broken { Err(broken_seal()) } else { Ok(()) }
+    }
+}
+
 impl Inner {
     /// Acquires the stripes of the fractions `from..to`, in order. The caller holds none.
     pub(crate) fn lock_range(&self, partition: usize, from: u64, to: u64) -> Vec<Held<'_>> {
         debug_assert!(from < to && to <= CURSOR_MAX);
         let (first, last) = (stripe_of(from as u32), stripe_of((to - 1) as u32));
-        (first..=last).map(|stripe| self.stripes.lock(partition, stripe)).collect()
+        (first..=last).map(|stripe| self.stripes.lock(StripeIndex { partition, stripe })).collect()
     }
 
     /// Returns the tables that hold a range, each with its share of the fractions. The caller holds
@@ -150,69 +231,6 @@ impl Inner {
     pub(crate) fn range_end(part: &Partition, from: u64) -> u64 {
         let table = part.current();
         table.first_fraction(table.home(from as u32) + RANGE_LINES)
-    }
-
-    /// Calls `visit` for every live pair, as
-    /// [`Store::for_each_pair`](lodestore_contract::Store::for_each_pair) specifies.
-    pub(crate) fn for_each_pair(&self, visit: &mut dyn FnMut(Pair<'_>) -> Visit) -> Result<u64> {
-        let mut visited = 0;
-        let mut wrong = self.is_seal_broken().then(broken_seal);
-        let mut visit_pair = |pair: Pair<'_>| {
-            visited += 1;
-            visit(pair)
-        };
-        for partition in 0..self.partitions.len() {
-            let mut from = 0;
-            while from < CURSOR_MAX {
-                match self.visit_range(partition, from, &mut wrong, &mut visit_pair)? {
-                    Some(to) => from = to,
-                    None => return Ok(visited),
-                }
-            }
-        }
-        wrong.map_or(Ok(visited), Err)
-    }
-
-    /// Calls `visit` for every live pair in the range that begins at `from`. Stores the first
-    /// damage in `wrong`. Returns the start of the next range; `None` if the visitor wants no more.
-    pub(crate) fn visit_range(
-        &self,
-        partition: usize,
-        from: u64,
-        wrong: &mut Option<Error>,
-        visit: &mut dyn FnMut(Pair<'_>) -> Visit,
-    ) -> Result<Option<u64>> {
-        let _guard = self.enter()?;
-        let part = &self.partitions[partition];
-        let to = Self::range_end(part, from);
-        let mut seen = HashSet::new();
-        let found = self.copy_range(partition, from, to, |_| true);
-        if let Some(line) = self.damaged_line_of(part, from, to) {
-            let error = damaged_line(line);
-            self.corrupt(&error);
-            wrong.get_or_insert(error);
-        }
-        for found in found {
-            let record = match self.read_live(partition, &found) {
-                Ok(Some(record)) => record,
-                Ok(None) => continue,
-                Err(error) => {
-                    wrong.get_or_insert(error);
-                    continue;
-                }
-            };
-            if self.is_careful() && !seen.insert(record.key()) {
-                let error = duplicate_slot(found.record_at);
-                self.corrupt(&error);
-                wrong.get_or_insert(error);
-                continue;
-            }
-            let pair = Pair { key: record.key(), value: record.value(), expiry: record.expiry() };
-            if visit(pair) == Visit::Stop {
-                return Ok(None);
-            }
-        }
-        Ok(Some(to))
     }
 
     /// Copies the `wanted` slots of a range. On return they are durable, and no stripe is held. The

@@ -19,19 +19,19 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Decide, Engine, Quick, Step, Stored, When};
+use lodestore_inplace::{Engine, Quick, Stored, Writes};
 use lodestore_media::Mutant;
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
 use crate::line::{count_slot, raise_reach};
-use crate::record::Record;
-use crate::search::unvouched;
 use crate::slot::{Named, SLOT_BYTES, Slot};
-use crate::stripe::{Held, stripe_of};
+use crate::stripe::{Held, Target};
 use crate::table::{FreeSlot, Hit, Table};
+
+/// A key whose stripe a writer holds.
+type Locked<'a> = lodestore_inplace::Locked<'a, Inner>;
 
 /// Result of a publication.
 enum Published {
@@ -44,225 +44,108 @@ enum Published {
     Refused(Stored, Box<Error>),
 }
 
-/// Returns whether a reader finds the key of this slot.
-///
-/// # Errors
-/// [`Error::Corrupt`].
-#[inline]
-pub(crate) fn is_live(old: Option<&Hit<'_>>) -> Result<bool> {
-    let Some(hit) = old else { return Ok(false) };
-    if !hit.is_bound {
-        return Err(unvouched(hit.record_at));
-    }
-    hit.record.is_expired(hit.record_at).map(|expired| !expired)
-}
+impl Writes for Inner {
+    type Table = Table;
+    /// The search for the key reads its lines.
+    type Probe = ();
 
-impl Inner {
-    /// Acquires the key's stripe. Returns it with the key's table. The caller holds a guard and no
-    /// stripe.
     #[inline]
-    fn lock_key(&self, hashed: Hashed, key: &[u8]) -> Quick<(Held<'_>, Table)> {
-        let part = self.partition(hashed);
-        part.table_for(hashed.fraction).prefetch(&self.pool, hashed.fraction);
-        let mut held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
-        if self.changes.is_active() {
-            held = self.record_change(hashed, key, held);
-        }
-        let table = part.table_for(hashed.fraction);
+    fn prefetch_index(&self, hash: Hashed) {
+        self.partition(hash).table_for(hash.fraction).prefetch(&self.pool, hash.fraction);
+    }
+
+    #[inline]
+    fn settled_table(&self, hash: Hashed) -> Quick<Table> {
+        let table = self.partition(hash).table_for(hash.fraction);
         if self.is_unsettled() {
-            table.flush_window(&self.pool, hashed.fraction);
+            table.flush_window(&self.pool, hash.fraction);
             self.pool.fence_checked()?;
         }
-        Ok((held, table))
+        Ok(table)
     }
 
-    /// Records a key that is about to be written, for a copy of the store in progress. May wait for
-    /// the copier, and then acquires the stripe again.
-    #[cold]
-    fn record_change<'a>(&'a self, hashed: Hashed, key: &[u8], mut held: Held<'a>) -> Held<'a> {
-        if self.changes.is_crowded() {
-            drop(held);
-            self.changes.wait_for_copier();
-            held = self.stripes.lock(hashed.partition, stripe_of(hashed.fraction));
-        }
-        self.changes.record(key);
-        held
-    }
-
-    pub(crate) fn try_put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
-        let _guard = self.enter_write()?;
-        let hashed = self.hasher.hash(key);
-        loop {
-            let (held, table) = self.lock_key(hashed, key)?;
-            // A record that is certainly needed is stored while the line is loaded. A record that
-            // is probably needed is stored while the old record is loaded.
-            let mut stored = None;
-            if when == When::Always {
-                stored = Some(self.store_with_fraction(hashed, key, value, expiry)?);
-            } else if when == When::Present
-                && let Some((_, slot)) = table.candidate(&self.pool, self.form, hashed)
-            {
-                self.pool.prefetch(self.form.record(slot), 64);
-                stored = Some(self.store_with_fraction(hashed, key, value, expiry)?);
-            }
-            let old = match self.find(table, hashed, key) {
-                Ok(old) => old,
-                // The put adds a slot. The damage stays in place, to be reported for other keys
-                // that it may have hit.
-                Err(_) if when == When::Always => {
-                    self.note_possible_duplicate();
-                    None
-                }
-                Err(error) => return Err(self.give_back(stored, error)),
-            };
-            // A put replaces any old record.
-            let present = match when {
-                When::Always => true,
-                When::Absent | When::Present => match is_live(old.as_ref()) {
-                    Ok(present) => present,
-                    Err(error) => return Err(self.give_back(stored, error)),
-                },
-            };
-            if when == When::Absent && present || when == When::Present && !present {
-                self.free_stored(stored);
-                return Ok(false);
-            }
-            let record = match stored {
-                Some(record) => record,
-                None => self.store_with_fraction(hashed, key, value, expiry)?,
-            };
-            if self.publish_or_grow(hashed, held, table, old, record)? {
-                break;
-            }
-        }
-        self.pool.check()?;
-        Ok(true)
-    }
-
-    /// Publishes a record and frees the stripe. If no slot is free, makes space and returns false:
-    /// the write restarts.
     #[inline]
-    fn publish_or_grow(
-        &self,
-        hashed: Hashed,
-        mut held: Held<'_>,
-        table: Table,
-        old: Option<Hit<'_>>,
-        record: Stored,
-    ) -> Quick<bool> {
-        match self.publish(hashed, &mut held, table, old, record) {
+    fn probe(&self, _locked: &Locked<'_>) {}
+
+    #[inline]
+    fn prefetch_old(&self, locked: &Locked<'_>, (): &()) -> bool {
+        let candidate = locked.table.candidate(&self.pool, self.form, locked.target.hash);
+        if let Some((_, slot)) = candidate {
+            self.pool.prefetch(self.form.record(slot), 64);
+        }
+        candidate.is_some()
+    }
+
+    #[inline]
+    fn store_held(&self, locked: &mut Locked<'_>, value: &[u8], expiry: Option<Expiry>) -> Result<Stored> {
+        self.store_with_fraction(locked.target, value, expiry)
+    }
+
+    #[inline]
+    fn find_old(&self, locked: &Locked<'_>, (): &()) -> Result<Option<Hit<'_>>> {
+        self.find(locked.table, locked.target.hash, locked.target.key)
+    }
+
+    /// No slot can be identified as the key's. A put adds a slot. The damage stays in place, to be
+    /// reported for other keys that it may have hit.
+    #[cold]
+    fn clear_damage(&self, _locked: &Locked<'_>, (): &(), _error: &Error, is_put: bool) -> bool {
+        if is_put {
+            self.note_possible_duplicate();
+        }
+        false
+    }
+
+    #[inline]
+    fn publish(&self, locked: Locked<'_>, (): (), old: Option<Hit<'_>>, new: Stored) -> Quick<bool> {
+        let Locked { target: Target { hash, .. }, mut held, table } = locked;
+        match self.publish_slot(hash, &mut held, table, old, new) {
             Published::Replaced => Ok(true),
             Published::New(keys, is_far) => {
                 drop(held);
-                self.grow_if_due(hashed.partition, keys, is_far);
+                self.grow_if_due(hash.partition, keys, is_far);
                 Ok(true)
             }
             Published::NoFreeSlot(record) => {
                 self.free_stored(Some(record));
                 drop(held);
-                self.grow_until_free(hashed)?;
+                self.grow_until_free(hash)?;
                 Ok(false)
             }
             Published::Refused(record, error) => Err(self.give_back(Some(record), *error)),
         }
     }
 
-    pub(crate) fn try_change(&self, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
-        let _guard = self.enter_write()?;
-        let hashed = self.hasher.hash(key);
-        loop {
-            let (mut held, table) = self.lock_key(hashed, key)?;
-            let old = self.find(table, hashed, key).inspect_err(|error| self.corrupt(error))?;
-            let live = if is_live(old.as_ref())? { old.as_ref() } else { None };
-            if let Some(hit) = live
-                && self.options.verify_reads
-            {
-                hit.record.check(hit.record_at).inspect_err(|error| self.corrupt(error))?;
-            }
-            let (value, expiry) =
-                match decide(live.map(|hit| hit.record.value()), live.and_then(|hit| hit.record.expiry())) {
-                    Step::Keep => return Ok(()),
-                    Step::Delete => {
-                        if let Some(hit) = live {
-                            self.unlink(table, hit, &mut held, Mutant::DeleteNotFlushed);
-                        }
-                        break;
-                    }
-                    Step::Put(value, expiry) => (value, expiry),
-                };
-            check_value(&value)?;
-            let record = self.store_with_fraction(hashed, key, &value, expiry)?;
-            if self.publish_or_grow(hashed, held, table, old, record)? {
-                break;
-            }
-        }
-        self.pool.check()?;
-        Ok(())
-    }
-
-    pub(crate) fn delete(&self, key: &[u8]) -> Quick<bool> {
-        check_key(key)?;
-        let _guard = self.enter_write()?;
-        let hashed = self.hasher.hash(key);
-        let (mut held, table) = self.lock_key(hashed, key)?;
-        let deleted = match self.find(table, hashed, key) {
-            // A damaged record is removed as well.
-            Ok(Some(hit)) if !hit.is_bound || !hit.record.is_expired(hit.record_at).unwrap_or(false) => {
-                self.unlink(table, &hit, &mut held, Mutant::DeleteNotFlushed);
-                true
-            }
-            Ok(_) => false,
-            Err(error) => return Err(self.give_back(None, error)),
-        };
-        drop(held);
-        self.pool.check()?;
-        Ok(deleted)
-    }
-
-    /// Removes the key whose record this slot names, if the slot is still the key's and the record
-    /// has expired. Returns whether it did.
-    pub(crate) fn remove_expired(&self, slot: Slot) -> Result<bool> {
-        let _guard = self.enter_write()?;
-        let record = Record::read(&self.pool, self.form.record(slot))?;
-        let hashed = self.hasher.hash(record.key());
-        let (mut held, table) = self.lock_key(hashed, record.key()).map_err(|error| *error)?;
-        match self.find(table, hashed, record.key())? {
-            Some(hit) if hit.slot == slot && hit.is_bound && hit.record.is_expired(hit.record_at)? => {
-                self.unlink(table, &hit, &mut held, Mutant::SweepBeforeDurable);
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
     /// Frees the slot of a held key. The space of a record for which the slot does not vouch may be
     /// another's: it is free after the next recovery.
-    fn unlink(&self, table: Table, hit: &Hit<'_>, held: &mut Held<'_>, not_flushed: Mutant) {
-        let (record, len) = (hit.record_at, hit.record.len());
-        if hit.is_bound {
+    #[inline]
+    fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>, not_flushed: Mutant) {
+        let (record, len) = (found.record_at, found.record.len());
+        if found.is_bound {
             self.pool.allocator().keep(record, len);
         }
-        self.free_held_slot(table.salt, hit.at, hit.slot);
+        self.free_held_slot(locked.table.salt, found.at, found.entry);
         if self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist(hit.at, SLOT_BYTES, not_flushed);
-        held.count(-1);
-        if hit.is_bound && !self.pool.mutant(Mutant::ReuseBeforeDurable) {
+        self.persist(found.at, SLOT_BYTES, not_flushed);
+        locked.held.count(-1);
+        if found.is_bound && !self.pool.mutant(Mutant::ReuseBeforeDurable) {
             self.pool.epochs().retire(&self.pool, record, len);
         }
     }
+}
 
+impl Inner {
     /// Stores a record out of place. The record is durable after the next fence.
     #[inline]
     pub(crate) fn store_with_fraction(
         &self,
-        hashed: Hashed,
-        key: &[u8],
+        Target { hash, key }: Target<'_>,
         value: &[u8],
         expiry: Option<Expiry>,
     ) -> Result<Stored> {
-        let stored = self.store_record(hashed.fraction.to_le_bytes(), key, value, expiry)?;
+        let stored = self.store_record(hash.fraction, key, value, expiry)?;
         self.prefetch_length.note(stored.len);
         if stored.expires {
             self.expiring.store(true, Ordering::Relaxed);
@@ -272,7 +155,7 @@ impl Inner {
 
     /// Makes a stored record the value of its key. The caller holds the stripe.
     #[inline]
-    fn publish(
+    fn publish_slot(
         &self,
         hashed: Hashed,
         held: &mut Held<'_>,

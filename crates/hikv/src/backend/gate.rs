@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
-use lodestore_inplace::lock;
 
 /// The gate. Closed during a rebuild; poisoned for good after a failure.
 #[derive(Default)]

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::Result;
+use lodestore_contract::threads::lock;
 use lodestore_index::KeyResolver;
 use lodestore_index::queue::Ring;
-use lodestore_inplace::lock;
 use lodestore_media::NvPtr;
 
 use super::gate::Gate;

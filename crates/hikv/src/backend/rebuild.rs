@@ -20,9 +20,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
-use lodestore_inplace::lock;
 
 use super::queues::{BATCH_OPS_MAX, Core, Retire};
 use super::worker_pool::Backoff;

@@ -27,9 +27,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lodestore_contract::Result;
+use lodestore_contract::threads::lock;
 use lodestore_contract::threads::start_thread;
 use lodestore_index::KeyResolver;
-use lodestore_inplace::lock;
 use lodestore_media::own_work;
 
 use super::queues::{BATCH_OPS_MAX, Core, Retire, WorkOutcome};

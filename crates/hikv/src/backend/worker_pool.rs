@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use lodestore_inplace::lock;
+use lodestore_contract::threads::lock;
 
 use crate::adapt::Controller;
 use crate::sampler::Totals;

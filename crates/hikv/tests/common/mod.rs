@@ -1,9 +1,14 @@
-//! Shared test utilities: a small store's options, and a temporary directory.
+//! Shared test utilities: the engine under test, a small store's options, and a temporary
+//! directory.
 
-use lodestore_hikv::{Backends, HiKvOptions};
-use lodestore_inplace::testing::small_dax_pool;
+use lodestore_hikv::{Backends, HiKv, HiKvOptions};
+use lodestore_inplace::testing::{Kind, small_dax_pool};
 
 pub use lodestore_inplace::testing::Scratch;
+
+/// The engine under test.
+pub static KIND: Kind<HiKv, HiKvOptions> =
+    Kind { engine: "hikv", create: HiKv::create, open: HiKv::open, pool: |options| &mut options.pool };
 
 /// Returns options of a small store without threads whose flushes and fences are executed.
 pub fn small_dax() -> HiKvOptions {

@@ -2,12 +2,11 @@
 
 use lodestore_contract::conformance::{Case, seed, sizes};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
-use lodestore_inplace::testing::{self, Kind};
+use lodestore_inplace::testing;
+
+use crate::common::KIND;
 
 type Place = testing::Place<HiKv, HiKvOptions>;
-
-static KIND: Kind<HiKv, HiKvOptions> =
-    Kind { engine: "hikv", create: HiKv::create, open: HiKv::open, pool: |options| &mut options.pool };
 
 /// A place on tmpfs with small regions and segments, to make both grow. Keys hash by the run's
 /// seed.

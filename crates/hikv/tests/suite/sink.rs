@@ -3,12 +3,11 @@
 use lodestore_contract::{Store, Visit};
 use lodestore_hikv::{Backends, HiKv, HiKvOptions};
 use lodestore_inplace::testing::{
-    Kind, Scratch, check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store,
+    Scratch, check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store,
     small_dax_pool,
 };
 
-static KIND: Kind<HiKv, HiKvOptions> =
-    Kind { engine: "hikv", create: HiKv::create, open: HiKv::open, pool: |options| &mut options.pool };
+use crate::common::KIND;
 
 #[test]
 fn a_sink_can_use_the_store_in_every_event() {

@@ -1,13 +1,12 @@
 //! The contract's suite over NVHT: each supported medium, level and mode.
 
 use lodestore_contract::conformance::{Case, seed, sizes};
-use lodestore_inplace::testing::{self, Kind};
+use lodestore_inplace::testing;
 use lodestore_nvht::{HashKind, Nvht, NvhtOptions};
 
-type Place = testing::Place<Nvht, NvhtOptions>;
+use crate::common::KIND;
 
-static KIND: Kind<Nvht, NvhtOptions> =
-    Kind { engine: "nvht", create: Nvht::create, open: Nvht::open, pool: |options| &mut options.pool };
+type Place = testing::Place<Nvht, NvhtOptions>;
 
 /// A place on tmpfs with small regions and tables, to make both grow. Keys hash by the run's seed.
 fn place(name: &'static str) -> Place {

@@ -1,12 +1,11 @@
 //! Events are reported after the locks of their operation were freed.
 
 use lodestore_inplace::testing::{
-    Kind, check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store, small_dax_pool,
+    check_sink_may_drop_the_store, check_sink_may_panic_in_recovery, check_sink_may_use_the_store, small_dax_pool,
 };
 use lodestore_nvht::{Nvht, NvhtOptions};
 
-static KIND: Kind<Nvht, NvhtOptions> =
-    Kind { engine: "nvht", create: Nvht::create, open: Nvht::open, pool: |options| &mut options.pool };
+use crate::common::KIND;
 
 #[test]
 fn a_sink_can_use_the_store_in_every_event() {

@@ -9,10 +9,10 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use lodestore_contract::threads::start_thread;
+use lodestore_contract::threads::{lock, start_thread};
 use lodestore_contract::{Batch, BatchOp, Error, Result, ScanRange, Store, Visit};
 
 use super::catalogue::{Catalogue, Dead};
@@ -59,10 +59,6 @@ impl Drop for MarkEndedOnPanic<'_> {
             lock(&self.0.worker).is_running = false;
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Keyspaces {
