@@ -42,7 +42,7 @@ pub trait Shape: Copy + PartialEq {
     /// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::OlderFormat`].
     fn load(pool: &Pool) -> Result<Option<Self>> {
         let Some(bytes) = pool.bytes(pool.root(), SUPERBLOCK_BYTES) else {
-            return Err(corrupt_superblock::<Self>("no root area"));
+            return Err(corrupt_superblock::<Self>("the root area is missing"));
         };
         if bytes[..8] != Self::MAGIC || crc32c(&[&bytes[..Self::CRC_AT]]) != u32_at(bytes, Self::CRC_AT) {
             return if Self::was_opened(pool) { Err(superblock_lost::<Self>()) } else { Ok(None) };

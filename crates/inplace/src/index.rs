@@ -120,5 +120,5 @@ impl<W, O: OwnField> Found<'_, W, O> {
 /// Returns the error of an entry that does not vouch for the record at `record`.
 #[cold]
 pub fn unvouched(record: NvPtr) -> Error {
-    Error::corrupt(format!("slot of record {record:?}"), "the entry names the record of another key, or an older record")
+    Error::corrupt(format!("slot of record {record:?}"), "the slot names the record of another key, or an older record")
 }
