@@ -30,7 +30,6 @@ use lodestore_media::Pool;
 
 use crate::gauge::Gauge;
 use crate::locks::lock;
-use crate::memtable::Memtable;
 use crate::sizes::MEMTABLES_MAX;
 
 /// Least DRAM of a memtable, in bytes.
@@ -38,6 +37,12 @@ pub(crate) const MEMTABLE_DRAM_MIN: u64 = 32 << 10;
 /// A memtable is frozen this far below its share, or a quarter below if that is less. The
 /// difference is for writes until the freeze (Invariant 1).
 const FREEZE_MARGIN_BYTES: u64 = 24 << 10;
+
+/// A structure whose DRAM changes, and counts while it is held.
+pub(crate) trait DramUse: Send + Sync {
+    /// Returns the bytes of DRAM in use now.
+    fn dram_bytes(&self) -> u64;
+}
 
 /// The DRAM account of an open store.
 pub(crate) struct Dram {
@@ -49,7 +54,7 @@ pub(crate) struct Dram {
     /// DRAM of tables that are being built.
     pub(crate) built: Gauge,
     /// Every memtable that is still held.
-    memtables: Mutex<Vec<Weak<Memtable>>>,
+    memtables: Mutex<Vec<Weak<dyn DramUse>>>,
     /// DRAM in use when too little was left for writes; 0: writes are admitted.
     pub(crate) refused_at: AtomicU64,
 }
@@ -72,10 +77,10 @@ impl Dram {
     }
 
     /// Adds a memtable to the account.
-    pub(crate) fn add(&self, memtable: &Arc<Memtable>) {
+    pub(crate) fn add(&self, memtable: Arc<dyn DramUse>) {
         let mut memtables = lock(&self.memtables);
         memtables.retain(|memtable| memtable.strong_count() > 0);
-        memtables.push(Arc::downgrade(memtable));
+        memtables.push(Arc::downgrade(&memtable));
     }
 
     /// Returns the DRAM of all memtables that are still held.

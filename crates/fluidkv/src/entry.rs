@@ -21,8 +21,10 @@ pub(crate) mod batch;
 pub(crate) mod tests;
 
 use lodestore_contract::Expiry;
-use lodestore_contract::limits::{KEY_MAX, VALUE_MAX};
+use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::{crc32c, u32_at, u64_at};
+
+use crate::layout::STORED_MAX;
 
 /// Bytes of the fixed header.
 pub(crate) const ENTRY_HEADER_BYTES: usize = 16;
@@ -32,8 +34,6 @@ pub(crate) const ENTRY_ALIGN_BYTES: usize = 8;
 pub(crate) const ENTRY_BYTES_MIN: usize = 24;
 /// Bytes of a pointer to a large value.
 pub(crate) const POINTER_BYTES: usize = 16;
-/// Bytes of the longest stored value. An engine built on this one may add some bytes to a value.
-pub(crate) const STORED_MAX: usize = VALUE_MAX + 16;
 /// Bytes of an expiry.
 const EXPIRY_BYTES: usize = 8;
 /// Offsets in a segment are below this: the checksum covers an offset as 32 bits, in steps.

@@ -108,7 +108,7 @@ impl Inner {
         };
         let options = MemtableOptions::new(&self.sizes, generation, self.order.last(), self.seed, limits);
         let memtable = Arc::new(Memtable::new(&self.pool, &options));
-        self.dram.add(&memtable);
+        self.dram.add(Arc::clone(&memtable) as _);
         memtable
     }
 

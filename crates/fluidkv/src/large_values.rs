@@ -9,11 +9,11 @@ use lodestore_media::{Mutant, NvPtr, thread_slot};
 use crate::entry::{Op, POINTER_BYTES, Payload};
 use crate::inner::Inner;
 use crate::locks::lock;
-use crate::manifest::{Edit, ValueExtent, ValueUse};
+use crate::manifest::Edit;
 use crate::memtable::{Memtable, Records};
 use crate::value_log::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment, record_len};
 use crate::value_log::segment::ValueSegment;
-use crate::value_log::{Dead, OWN_SEGMENT_DIVISOR, WRITER_TAIL_COUNT};
+use crate::value_log::{Dead, OWN_SEGMENT_DIVISOR, ValueExtent, ValueUse, WRITER_TAIL_COUNT};
 
 /// The kind of writer that appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 use lodestore_media::NvPtr;
 
+use crate::value_log::{ValueChange, ValueExtent};
+
 /// A key, owned.
 pub(crate) type Key = Box<[u8]>;
 
@@ -55,43 +57,6 @@ impl TableDescriptor {
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.min <= other.max && other.min <= self.max
     }
-}
-
-/// The usage of a value segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ValueUse {
-    /// Its extent, untagged.
-    pub(crate) at: NvPtr,
-    /// Bytes of the extent that the segment uses.
-    pub(crate) bytes: u64,
-    /// Its records reach at least this far, and exactly this far once it is sealed.
-    pub(crate) written: u64,
-    /// Bytes of records that nothing names any more, as far as counted.
-    pub(crate) dead: u64,
-    /// No more records will be written to it.
-    pub(crate) sealed: bool,
-}
-
-/// A change of the usage of a value segment. A change of a missing segment is ignored: a merge may
-/// find a pointer to one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ValueChange {
-    pub(crate) id: u64,
-    /// Dead bytes in addition to those counted before.
-    pub(crate) dead: u64,
-    /// Its records reach at least this far.
-    pub(crate) written: u64,
-    /// No more records are written to it.
-    pub(crate) sealed: bool,
-}
-
-/// A new value segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ValueExtent {
-    /// Its number, above all numbers ever assigned.
-    pub(crate) id: u64,
-    pub(crate) at: NvPtr,
-    pub(crate) bytes: u64,
 }
 
 /// One atomic change of the state.

@@ -41,6 +41,7 @@ use self::apart::SeparationState;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::lookup::visits;
 pub(crate) use self::records::{Records, damaged};
+use crate::dram::DramUse;
 use crate::entry::Frame;
 use crate::key_filter::KeyFilter;
 use crate::locks::lock;
@@ -339,6 +340,12 @@ impl Memtable {
     /// Returns its segments, sorted by position.
     pub(crate) fn segments(&self) -> Arc<Vec<Written>> {
         self.segments.load_full()
+    }
+}
+
+impl DramUse for Memtable {
+    fn dram_bytes(&self) -> u64 {
+        Self::dram_bytes(self)
     }
 }
 

@@ -50,12 +50,13 @@ use crate::table::hash;
 use crate::tables::TableHandle;
 use crate::value_log::record::Pointer;
 use crate::value_log::segment::ValueSegment;
-use crate::value_log::{self, Dead, PointerEnds};
+use crate::value_log::{Dead, PointerEnds};
 
 mod reach;
 mod salvage;
 #[cfg(test)]
 mod tests;
+mod values;
 
 /// The progress and result of the recovery.
 #[derive(Default)]
@@ -155,20 +156,20 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &RecoveryOptions, recovery: &Recovery)
     let generation = segments.iter().map(|segment| segment.header.generation).max();
     let generation = generation.unwrap_or(0).max(state.flushed_generation());
     let order = Order::new(state.last_sequence());
-    let values = value_log::recover::open(pool, &mut state, how.settled)?;
+    let value_segments = values::open(pool, &mut state, how.settled)?;
     let pointer_ends = Mutex::new(BTreeMap::new());
     let replayed = replay_segments(pool, &segments, generation, how, &order, recovery, &pointer_ends)?;
     if is_counted && !how.salvage {
         reach::restore_log_counts(pool, &log_counts, &segments);
     }
     let pointer_ends = pointer_ends.into_inner().unwrap_or_else(PoisonError::into_inner);
-    damage.extend(value_log::recover::check(pool, &values, &pointer_ends));
+    damage.extend(values::check(pool, &value_segments, &pointer_ends));
     damage.append(&mut lock(&recovery.unverified_ends));
     recovery.corrupt.fetch_add(damage.len() as u64 + pool.damage_at_open(), Ordering::Relaxed);
     if how.salvage && recovery.is_lossy.load(Ordering::Relaxed) {
         pool.mark_damaged()?;
     }
-    Ok(Found { state, handles, replayed, values, generation, order, damage, read_only, manifest })
+    Ok(Found { state, handles, replayed, values: value_segments, generation, order, damage, read_only, manifest })
 }
 
 /// Advice for a store that can only be read.

@@ -44,9 +44,8 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
 use self::held::{Held, counted_bytes};
-use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES};
+use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES, LOG_HEADER_BYTES, LOG_SPARE_BYTES};
 use crate::locks::lock;
-use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
 use crate::sizes::{MEMTABLES_MAX, Sizes};
 
 /// Minimum bytes of a piece; `PIECE_DIVISOR` is its minimum share of a whole piece.
@@ -453,7 +452,7 @@ impl Reserve {
             pool,
             bytes,
             kind,
-            (SEGMENT_HEADER_BYTES as u64, SPARE_BYTES as u64),
+            (LOG_HEADER_BYTES as u64, LOG_SPARE_BYTES as u64),
         )?;
         self.note_logs(bytes);
         Ok(at)

@@ -43,6 +43,7 @@ use lodestore_media::{crc32c, u32_at, u64_at};
 
 use crate::entry::batch::Record;
 use crate::entry::{ENTRY_ALIGN_BYTES, ENTRY_BYTES_MIN, Frame, OFFSET_MAX, Slot, likely_span};
+use crate::layout::{LOG_HEADER_BYTES, LOG_SPARE_BYTES};
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ pub(crate) const SEGMENT_HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 pub(crate) const SPARE_BYTES: usize = HEADER_COPY_BYTES;
 /// Bytes of one header copy.
 const HEADER_COPY_BYTES: usize = 64;
+const _: () = assert!(SEGMENT_HEADER_BYTES == LOG_HEADER_BYTES && SPARE_BYTES == LOG_SPARE_BYTES);
 /// Bytes of a copy that belong to the header, including those that its checksum covers. The end
 /// hint follows.
 const HEADER_BYTES: usize = HEADER_COPY_BYTES - END_MARK_BYTES;

@@ -32,9 +32,10 @@ use lodestore_contract::{Batch, BatchOp, Direction, Error, Event, PoisonReason, 
 use lodestore_media::Pool;
 
 use crate::cursor::{MemtableCursor, Pair};
-use crate::entry::{Payload, STORED_MAX};
+use crate::entry::Payload;
 use crate::flush::run_on_threads;
 use crate::inner::Inner;
+use crate::layout::STORED_MAX;
 use crate::locks::lock;
 use crate::memtable::apart::Separated;
 use crate::memtable::{Memtable, Records};

@@ -3,8 +3,6 @@
 
 use lodestore_contract::{Result, VerifyReport};
 
-use crate::manifest::Key;
-
 /// A value that a flush hands to the separator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Separable<'a> {
@@ -105,7 +103,7 @@ pub trait Separator: Send + Sync + 'static {
 pub(crate) struct Expired {
     pub(crate) keys: u64,
     /// Keys and stored values for the separator.
-    pub(crate) stored: Vec<(Key, Box<[u8]>)>,
+    pub(crate) stored: Vec<(Box<[u8]>, Box<[u8]>)>,
 }
 
 impl Expired {

@@ -1,7 +1,7 @@
 //! Tests of entries and batches.
 
 use lodestore_contract::conformance::{Rng, seed};
-use lodestore_contract::limits::BATCH_OPS_MAX;
+use lodestore_contract::limits::{BATCH_OPS_MAX, VALUE_MAX};
 
 use super::batch::{BatchRecord, Record};
 use super::*;

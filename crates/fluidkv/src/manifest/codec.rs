@@ -21,7 +21,8 @@ use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
 
 use super::state::{ManifestState, RangeState, Run};
-use super::{Edit, Key, TableDescriptor, ValueChange, ValueExtent, ValueUse};
+use super::{Edit, Key, TableDescriptor};
+use crate::value_log::{ValueChange, ValueExtent, ValueUse};
 
 /// The kind of a record. The numbers are part of the format and never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use lodestore_contract::limits::KEY_MAX;
 use lodestore_media::NvPtr;
 
-use super::{Edit, Key, TableDescriptor, ValueChange, ValueExtent, ValueUse};
+use super::{Edit, Key, TableDescriptor};
 use crate::entry::OFFSET_MAX;
+use crate::value_log::{ValueChange, ValueExtent, ValueUse};
 
 /// DRAM of a table here, approximately: its pointer in a run, and its identity and extent in trees
 /// that are two thirds full.

@@ -21,12 +21,13 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::layout::{KIND_LOG, KIND_TABLE, KIND_VALUES, manifest};
+use crate::manifest::TableDescriptor;
 use crate::manifest::chain::Chain;
 use crate::manifest::salvage::{Kept, salvage};
 use crate::manifest::state::{ManifestState, RangeState, Run};
-use crate::manifest::{TableDescriptor, ValueUse};
 use crate::segment::SegmentHeader;
 use crate::table::TableMeta;
+use crate::value_log::ValueUse;
 use crate::value_log::record::{SEGMENT_HEADER_BYTES as VALUE_HEADER, find_segment};
 
 /// The kept state, and counts of the rest.

@@ -59,7 +59,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     let frozen: Vec<_> = replayed.into_iter().collect();
     let count = frozen.len();
     let active = Arc::new(Memtable::new(&pool, &memtable_options));
-    frozen.iter().chain([&active]).for_each(|memtable| dram.add(memtable));
+    frozen.iter().chain([&active]).for_each(|memtable| dram.add(Arc::clone(memtable) as _));
     let hold = Arc::clone(&publisher.hold);
     let view = View { active, frozen, ranges: publisher.ranges(), hold };
     let migration = Migration::new(options.workers);

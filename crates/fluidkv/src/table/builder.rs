@@ -11,7 +11,7 @@ use super::layout::{
 };
 use super::pack::Packer;
 use super::{Item, ItemKind, TableOptions};
-use crate::entry::STORED_MAX;
+use crate::layout::STORED_MAX;
 
 /// Maximum bytes that are reserved at once; larger tables grow.
 const RESERVE_MAX: usize = 16 << 20;

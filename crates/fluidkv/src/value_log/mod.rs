@@ -21,7 +21,6 @@
 //!    write that failed there, may leave a record uncounted until its segment is collected.
 
 pub(crate) mod record;
-pub(crate) mod recover;
 pub(crate) mod segment;
 
 use std::collections::BTreeMap;
@@ -30,11 +29,10 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Pool, crc32c};
+use lodestore_media::{NvPtr, Pool, crc32c};
 
 use crate::entry::{Entry, POINTER_BYTES, Payload};
 use crate::locks::lock;
-use crate::manifest::ValueChange;
 use crate::table::Reads;
 use record::{Pointer, name_of};
 use segment::ValueSegment;
@@ -49,6 +47,43 @@ const SEGMENT_DRAM_BYTES: u64 = size_of::<ValueSegment>() as u64 + 24;
 
 /// How far pointers in the logs reach into each segment of the value log.
 pub(crate) type PointerEnds = BTreeMap<u32, u64>;
+
+/// The usage of a value segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueUse {
+    /// Its extent, untagged.
+    pub(crate) at: NvPtr,
+    /// Bytes of the extent that the segment uses.
+    pub(crate) bytes: u64,
+    /// Its records reach at least this far, and exactly this far once it is sealed.
+    pub(crate) written: u64,
+    /// Bytes of records that nothing names any more, as far as counted.
+    pub(crate) dead: u64,
+    /// No more records will be written to it.
+    pub(crate) sealed: bool,
+}
+
+/// A change of the usage of a value segment. A change of a missing segment is ignored: a merge may
+/// find a pointer to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueChange {
+    pub(crate) id: u64,
+    /// Dead bytes in addition to those counted before.
+    pub(crate) dead: u64,
+    /// Its records reach at least this far.
+    pub(crate) written: u64,
+    /// No more records are written to it.
+    pub(crate) sealed: bool,
+}
+
+/// A new value segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueExtent {
+    /// Its number, above all numbers ever assigned.
+    pub(crate) id: u64,
+    pub(crate) at: NvPtr,
+    pub(crate) bytes: u64,
+}
 
 /// Bytes of records that nothing names any more, by segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -16,7 +16,8 @@ use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{crc32c, u32_at, u64_at};
 
-use crate::entry::{POINTER_BYTES, STORED_MAX};
+use crate::entry::POINTER_BYTES;
+use crate::layout::STORED_MAX;
 
 /// Bytes of a segment's header, with both copies.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 2 * HEADER_COPY_BYTES as u64;

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex};
 use lodestore_media::{NvPtr, Pool};
 
 use super::ValueLog;
+use super::ValueUse;
 use super::record::{Records, SEGMENT_HEADER_BYTES};
 use crate::locks::lock;
-use crate::manifest::ValueUse;
 
 /// A segment: see the module.
 pub(crate) struct ValueSegment {

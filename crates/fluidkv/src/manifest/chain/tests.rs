@@ -6,10 +6,11 @@ use lodestore_media::PoolOptions;
 use lodestore_media::sim::SimSpec;
 
 use super::*;
+use crate::manifest::Edit;
 use crate::manifest::record::{encode, encode_checkpoint, replay};
 use crate::manifest::state::ManifestState;
-use crate::manifest::{Edit, ValueExtent};
 use crate::sizes::Sizes;
+use crate::value_log::ValueExtent;
 use crate::{ENGINE, FORMAT, FluidOptions};
 
 const NONCE: u64 = 0x1234_5678_9ABC_DEF0;

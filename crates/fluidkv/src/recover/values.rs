@@ -10,11 +10,10 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Pool};
 
-use super::record::{Records, SEGMENT_HEADER_BYTES, check_segment, name_of};
-use super::segment::ValueSegment;
 use crate::manifest::state::ManifestState;
-use crate::manifest::{ValueChange, ValueUse};
-use crate::value_log::PointerEnds;
+use crate::value_log::record::{Records, SEGMENT_HEADER_BYTES, check_segment, name_of};
+use crate::value_log::segment::ValueSegment;
+use crate::value_log::{PointerEnds, ValueChange, ValueUse};
 
 /// Returns the segments that the manifest names, each sealed at the end of its records. The next
 /// flush records the seals: the manifest may still be the old one. If the open is not settled, the
@@ -22,7 +21,7 @@ use crate::value_log::PointerEnds;
 ///
 /// # Errors
 /// [`Error::NewerFormat`], [`Error::Poisoned`]; [`Error::Corrupt`] for an impossible id.
-pub(crate) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Result<Vec<Arc<ValueSegment>>> {
+pub(super) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Result<Vec<Arc<ValueSegment>>> {
     let unsealed: Vec<_> =
         state.values().iter().filter(|(_, used)| !used.sealed).map(|(id, used)| (*id, *used)).collect();
     for (id, used) in &unsealed {
@@ -58,7 +57,7 @@ fn end_of(pool: &Pool, id: u32, used: &ValueUse) -> u64 {
 
 /// Returns the damage: headers, and segments that end before a record to which logs point. Such
 /// segments are not collected.
-pub(crate) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], pointer_ends: &PointerEnds) -> Vec<Error> {
+pub(super) fn check(pool: &Pool, segments: &[Arc<ValueSegment>], pointer_ends: &PointerEnds) -> Vec<Error> {
     let mut damage = Vec::new();
     for segment in segments {
         let len = usize::try_from(segment.bytes).unwrap_or(usize::MAX);
