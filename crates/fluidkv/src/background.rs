@@ -2,6 +2,7 @@
 //! `migrate.rs` has the rules and the invariants.
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use crate::failures::{Failure, Failures};
 use crate::locks::lock;
 use crate::pace::Pace;
 use crate::sizes::MEMTABLES_MAX;
+use crate::tree::Tree;
 use crate::view::View;
 
 /// Frozen memtables at which writers are throttled.
@@ -65,7 +67,7 @@ impl Busy {
 }
 
 /// The state of background work.
-pub(crate) struct Migration {
+pub(crate) struct Scheduler {
     pub(crate) busy: Mutex<Busy>,
     changed: Condvar,
     pub(crate) pace: Pace,
@@ -92,7 +94,7 @@ pub(crate) enum Due {
     Scarce,
 }
 
-impl Migration {
+impl Scheduler {
     /// Creates the state for a store with this many workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self {
@@ -199,6 +201,20 @@ impl Migration {
     pub(crate) fn wait_for_change(&self, seen: u64, most: Duration) {
         let busy = lock(&self.busy);
         drop(self.changed.wait_timeout_while(busy, most, |busy| busy.changes == seen));
+    }
+}
+
+/// A tree with the state of its background work.
+pub(crate) struct Background {
+    pub(crate) tree: Tree,
+    pub(crate) scheduler: Scheduler,
+}
+
+impl Deref for Background {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.tree
     }
 }
 

@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Batch, BatchOp, Commit, Error, Expiry, RangeCondition, Result, Visit};
 use lodestore_media::Mutant;
 
+use crate::budget::BATCH_OPERATION_BYTES;
 use crate::entry::{Op, Payload};
 use crate::inner::Inner;
 use crate::options::THRESHOLD_MIN;
@@ -91,6 +92,17 @@ impl Inner {
             }
             (attempt.generation, attempt.is_full, attempt.outcome)
         })
+    }
+
+    /// Freezes the active memtable if a batch would exceed its limit. The caller holds no lock.
+    pub(crate) fn freeze_before_batch(&self, ops: usize) {
+        let (generation, over) = {
+            let active = &self.view.load().active;
+            (active.generation, !active.is_empty() && !active.has_dram(ops as u64 * BATCH_OPERATION_BYTES))
+        };
+        if over {
+            self.freeze(generation);
+        }
     }
 
     fn can_separate_values(&self) -> bool {

@@ -5,33 +5,20 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
 
-use crate::background::Due;
-use crate::dram::{MEMTABLE_DRAM_MIN, memtable_limit, pool_dram};
-use crate::inner::Inner;
+use crate::dram::{memtable_limit, pool_dram};
 use crate::locks::lock;
-use crate::migrate::RECLAIM_TIMEOUT;
 use crate::publisher::Publisher;
-use crate::shared_log::SharedLog;
-use crate::sizes::MEMTABLES_MAX;
-use crate::value_log::ValueLog;
+use crate::tree::Tree;
 
 /// DRAM of an operation of a batch in the index, approximately.
-const BATCH_OPERATION_BYTES: u64 = 32;
+pub(crate) const BATCH_OPERATION_BYTES: u64 = 32;
 /// Divisor of the budget for the operations of one batch.
 const BATCH_BUDGET_DIVISOR: u64 = 8;
 
-impl Inner {
-    /// Returns the DRAM of the store's own structures, and the part of it with a fixed size.
-    pub(crate) fn dram(&self) -> (u64, u64) {
-        let publisher = lock(&self.publisher).dram_bytes();
-        let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
-        let fixed = self.order.dram_bytes() + log + ValueLog::fixed_dram_bytes() + size_of::<Self>() as u64;
-        (fixed + self.bytes_except_memtables(publisher) + self.dram.built.bytes() + self.dram.memtables(), fixed)
-    }
-
+impl Tree {
     /// Returns the DRAM of everything that grows, except memtables and tables being built.
     /// `publisher`: DRAM of the publisher.
-    fn bytes_except_memtables(&self, publisher: u64) -> u64 {
+    pub(crate) fn bytes_except_memtables(&self, publisher: u64) -> u64 {
         let pool = pool_dram(&self.pool);
         publisher + self.dram.tables.bytes() + self.view.load().ranges.dram_bytes() + self.values.dram_bytes() + pool
     }
@@ -39,7 +26,7 @@ impl Inner {
     /// Returns the DRAM that counts against the budget, without the memtables in the view, which
     /// will be flushed, and the DRAM of these memtables. The first number includes the handles of
     /// the tables that these memtables will become.
-    fn bytes_outside_view(&self, publisher: u64) -> (u64, u64) {
+    pub(crate) fn bytes_outside_view(&self, publisher: u64) -> (u64, u64) {
         let view = self.view.load();
         let in_view: u64 = view.memtables().map(|memtable| memtable.dram_bytes()).sum();
         let log = view.memtables().map(|memtable| memtable.log_bytes()).sum();
@@ -49,7 +36,7 @@ impl Inner {
 
     /// Returns the maximum DRAM of background work. A range that grows faster than it is compacted
     /// has more tables than a range of the usual length. During its compaction they exist twice.
-    fn background_bytes(&self) -> u64 {
+    pub(crate) fn background_bytes(&self) -> u64 {
         let largest = self.sizes.handle_bytes(self.reserve.largest_range());
         self.dram.background + largest.saturating_sub(self.sizes.handle_bytes(2 * self.sizes.range))
     }
@@ -88,38 +75,5 @@ impl Inner {
     pub(crate) fn check_batch_dram(&self, ops: usize) -> Result<()> {
         let (used, budget) = (ops as u64 * BATCH_OPERATION_BYTES, self.dram.budget / BATCH_BUDGET_DIVISOR);
         if used > budget { Err(Error::DramBudget { used, budget }) } else { Ok(()) }
-    }
-
-    /// Freezes the active memtable if a batch would exceed its limit. The caller holds no lock.
-    pub(crate) fn freeze_before_batch(&self, ops: usize) {
-        let (generation, over) = {
-            let active = &self.view.load().active;
-            (active.generation, !active.is_empty() && !active.has_dram(ops as u64 * BATCH_OPERATION_BYTES))
-        };
-        if over {
-            self.freeze(generation);
-        }
-    }
-
-    /// Refuses a snapshot that might keep so much DRAM that no memtable would fit, if a flush
-    /// before it does not help.
-    ///
-    /// # Errors
-    /// [`Error::DramBudget`]; [`Error::Poisoned`] and [`Error::Full`] from the flush.
-    pub(crate) fn check_snapshot_dram(&self) -> Result<()> {
-        let is_scarce = || {
-            let publisher = lock(&self.publisher).dram_bytes();
-            let (others, in_view) = self.bytes_outside_view(publisher);
-            self.dram.remaining(others + in_view, self.background_bytes()) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN
-        };
-        if !is_scarce() {
-            return Ok(());
-        }
-        self.run_all_due(Due::Needed, RECLAIM_TIMEOUT)?;
-        if is_scarce() {
-            Err(Error::DramBudget { used: self.dram().0.max(self.dram.budget), budget: self.dram.budget })
-        } else {
-            Ok(())
-        }
     }
 }

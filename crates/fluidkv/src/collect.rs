@@ -28,9 +28,9 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_media::{Mutant, crc32c};
 
+use crate::background::Background;
 use crate::counts::Counts;
 use crate::entry::{Op, POINTER_BYTES, Payload};
-use crate::inner::Inner;
 use crate::large_values::Appender;
 use crate::locks::lock;
 use crate::manifest::Edit;
@@ -53,7 +53,7 @@ struct Reference {
     expired: bool,
 }
 
-impl Inner {
+impl Background {
     /// Returns the best victim for a collection, if one is due, with its urgency; `scarce` accepts
     /// victims with little garbage.
     pub(crate) fn garbage_segment(&self, scarce: bool) -> Option<(f64, Arc<ValueSegment>)> {

@@ -42,18 +42,18 @@ use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_media::{MediumKind, Mutant};
 
 use crate::counts::Counts;
-use crate::inner::Inner;
 use crate::locks::{Order, lock};
 use crate::memtable::Memtable;
 use crate::memtable::shared::{Log, Positions, RecordContent, Stored};
 use crate::shared_log::{Gathered, Pending, SharedLog};
+use crate::tree::Tree;
 
 /// How often a write that reads first releases its stripe to wait for other writes in it. After
 /// that it waits with the stripe held, so that it cannot starve.
 const STRIPE_RELEASES_MAX: u32 = 2;
 
 /// The shared log, as an append uses it.
-struct Appending<'a>(&'a Inner, &'a SharedLog);
+struct Appending<'a>(&'a Tree, &'a SharedLog);
 
 impl Log for Appending<'_> {
     fn next(&self) -> u64 {
@@ -69,7 +69,7 @@ impl Log for Appending<'_> {
     }
 }
 
-impl Inner {
+impl Tree {
     /// Returns the shared log if writes wait for their group.
     #[inline]
     pub(crate) fn group_log(&self) -> Option<&SharedLog> {

@@ -30,9 +30,9 @@ use std::time::Instant;
 
 use lodestore_contract::{Direction, Error, Result};
 
+use crate::background::Background;
 use crate::counts::Counts;
 use crate::cursor::{Merge, SortedCursor, Source};
-use crate::inner::Inner;
 use crate::locks::lock;
 use crate::manifest::{Edit, Key};
 use crate::memtable::Memtable;
@@ -56,7 +56,7 @@ pub(crate) struct Merged {
     expired: Expired,
 }
 
-impl Inner {
+impl Background {
     /// Compacts a range. No other thread compacts it meanwhile.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Inner {
         let small = Sorted::new(range.stable.tables[span].to_vec());
         let merged = self.merge(&[&small], &range.cuts)?;
         if merged.fresh.len() > small.tables.len() / 2 {
-            self.migration.small_merges_stopped.store(true, Ordering::Relaxed);
+            self.scheduler.small_merges_stopped.store(true, Ordering::Relaxed);
         }
         Counts::add(&self.counts.small_merges, 1);
         self.publish_merged(range, merged)
@@ -118,7 +118,7 @@ impl Inner {
         let (fresh, mut dead, expired) = output.finish()?;
         dead.merge(&merge.into_dead());
         let bytes = fresh.iter().map(|table| table.descriptor.bytes).sum();
-        self.migration.governor.note_compaction(bytes, began.elapsed());
+        self.scheduler.governor.note_compaction(bytes, began.elapsed());
         let merged = lists.iter().flat_map(|sorted| &sorted.tables);
         Ok(Merged { removed: merged.map(|table| table.descriptor.identity).collect(), fresh, dead, expired })
     }
@@ -195,12 +195,12 @@ impl Inner {
         own: Option<u64>,
         frozen: Option<Vec<Arc<Memtable>>>,
     ) -> Result<()> {
-        let held = self.migration.hold_idle_ranges(publisher.ranges_to_split());
+        let held = self.scheduler.hold_idle_ranges(publisher.ranges_to_split());
         let mine = held.iter().copied().chain(own).collect();
         let (made, outcome) = publisher.split_ranges(&self.pool, mine);
         self.publish_ranges(publisher, frozen);
         // After the view is published: the next holder of such a range sees its current state.
-        self.migration.release_ranges(&held);
+        self.scheduler.release_ranges(&held);
         Counts::add(&self.counts.splits, made as u64);
         match outcome {
             // A range that stays large is harmless. The split is retried after the next change.
@@ -218,10 +218,10 @@ impl Inner {
     pub(crate) fn halve_largest(&self) -> Result<bool> {
         let mut publisher = lock(&self.publisher);
         let Some((id, cut)) = publisher.plan_halving(&self.pool, self.sizes.range) else { return Ok(false) };
-        let held = if self.migration.is_flushing() {
+        let held = if self.scheduler.is_flushing() {
             Vec::new()
         } else {
-            self.migration.hold_idle_ranges(std::iter::once(id))
+            self.scheduler.hold_idle_ranges(std::iter::once(id))
         };
         if held.is_empty() {
             return Ok(false);
@@ -235,7 +235,7 @@ impl Inner {
             publisher.set_cuts(id, before);
         }
         self.publish_ranges(&mut publisher, None);
-        self.migration.release_ranges(&held);
+        self.scheduler.release_ranges(&held);
         Counts::add(&self.counts.splits, made as u64);
         match outcome {
             Ok(()) | Err(Error::Full { .. }) => Ok(made > 0),

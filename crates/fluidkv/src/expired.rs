@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::{Direction, Error, Expiry, Result};
 
+use crate::background::Background;
 use crate::background::Due;
 use crate::counts::Counts;
 use crate::cursor::{Merge, SortedCursor, Source};
-use crate::inner::Inner;
 use crate::migrate::RECLAIM_TIMEOUT;
 use crate::table::Reads;
 use crate::tables::{NEVER_STALE_MILLIS, Sorted, TableHandle};
@@ -69,7 +69,7 @@ impl Range {
     }
 }
 
-impl Inner {
+impl Background {
     /// Examines tables that have not been examined, for at most `limit`. Returns whether some
     /// tables have enough expired pairs for a merge. Unreadable tables are left alone: their reads
     /// report the damage.
@@ -91,7 +91,7 @@ impl Inner {
     /// whether there were such tables. Examines each table once.
     ///
     /// # Errors
-    /// Same as [`Inner::run_all_due`], except [`Error::Full`].
+    /// Same as [`Background::run_all_due`], except [`Error::Full`].
     pub(crate) fn merge_expired(&self) -> Result<bool> {
         if self.pool.is_telling() || !self.find_stale(RECLAIM_TIMEOUT) {
             return Ok(false);
@@ -105,7 +105,7 @@ impl Inner {
     /// Merges these tables of a range without runs.
     ///
     /// # Errors
-    /// Same as [`Inner::compact`].
+    /// Same as [`Background::compact`].
     pub(crate) fn merge_stale(&self, range: &Range, span: Span<usize>) -> Result<()> {
         let stale = Sorted::new(range.stable.tables[span].to_vec());
         let merged = self.merge(&[&stale], &range.cuts)?;

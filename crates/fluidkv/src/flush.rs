@@ -19,9 +19,9 @@ use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, Quiet, own_work};
 
+use crate::background::Background;
 use crate::counts::Counts;
 use crate::cursor::MemtableCursor;
-use crate::inner::Inner;
 use crate::locks::lock;
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
@@ -70,7 +70,7 @@ pub(crate) fn run_on_threads<T: Send>(threads: usize, work: impl Fn() -> Result<
     })
 }
 
-impl Inner {
+impl Background {
     /// Flushes the oldest frozen memtable. Returns whether there was one. One thread flushes at a
     /// time.
     ///
@@ -111,7 +111,7 @@ impl Inner {
             let threads = self.flush_threads(&ranges);
             let runs = self.build_runs((memtable, separated), &ranges, threads)?;
             if let Some((before, expired)) = self.publish_flush(memtable, &ranges, runs, last_sequence)? {
-                self.migration.governor.note_flush(memtable.log_bytes(), began.elapsed(), threads);
+                self.scheduler.governor.note_flush(memtable.log_bytes(), began.elapsed(), threads);
                 return Ok((before, expired, threads));
             }
             began = Instant::now();
@@ -134,8 +134,8 @@ impl Inner {
 
     /// Returns the number of threads of a flush into these ranges.
     fn flush_threads(&self, ranges: &Ranges) -> usize {
-        let free = self.options.workers.saturating_sub(self.migration.compacting());
-        free.min(self.migration.governor.allowed()).min(ranges.list.len()).max(1)
+        let free = self.options.workers.saturating_sub(self.scheduler.compacting());
+        free.min(self.scheduler.governor.allowed()).min(ranges.list.len()).max(1)
     }
 
     /// Builds the memtable's tables, by range, on this many threads.
@@ -250,7 +250,7 @@ impl Inner {
         // This memtable needs no free space any more. The splits take that into account.
         self.reserve.note_flushed(memtable.log_bytes());
         let split = self.split_and_publish(&mut publisher, None, Some(frozen));
-        self.migration.set_frozen(count);
+        self.scheduler.set_frozen(count);
         drop(publisher);
         memtable.set_flushed();
         split.map(|()| Some((now, expired)))

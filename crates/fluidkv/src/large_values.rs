@@ -7,10 +7,10 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, thread_slot};
 
 use crate::entry::{Op, POINTER_BYTES, Payload};
-use crate::inner::Inner;
 use crate::locks::lock;
 use crate::manifest::Edit;
 use crate::memtable::{Memtable, Records};
+use crate::tree::Tree;
 use crate::value_log::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment, record_len};
 use crate::value_log::segment::ValueSegment;
 use crate::value_log::{Dead, OWN_SEGMENT_DIVISOR, ValueExtent, ValueUse, WRITER_TAIL_COUNT};
@@ -24,7 +24,7 @@ pub(crate) enum Appender {
     Collector,
 }
 
-impl Inner {
+impl Tree {
     /// Returns whether a value of this operation goes to the value log.
     #[inline]
     pub(crate) fn is_large(&self, op: &Op<'_>) -> bool {
@@ -35,20 +35,6 @@ impl Inner {
     #[inline]
     pub(crate) fn logged_len(&self, op: &Op<'_>) -> usize {
         if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER_BYTES } else { op.entry_len() }
-    }
-
-    /// Like `apply`, for an operation with a large value: stores the value first, then the entry
-    /// that points to it. The caller holds the stripe.
-    ///
-    /// Where writers wait for groups, the value is synced by itself before its entry is stored. A
-    /// page of the log may become durable at any time, and a replay uses each whole entry, whether
-    /// or not its value is durable. With only the group's sync, the replay would have to read every
-    /// value that the last group may have written.
-    #[cold]
-    pub(crate) fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
-        let pointer = self.append_values(&[(op.key, op.payload.bytes())], Appender::Writer)?[0];
-        let small = Op { payload: Payload::Pointer(&pointer), ..*op };
-        self.apply_small(memtable, &small, hash).inspect_err(|_| self.forget_value(op.key, &pointer))
     }
 
     /// Calls `with` for the operations in their form for a log: values of at least `from` bytes are

@@ -99,6 +99,7 @@ mod sizes;
 mod store;
 mod table;
 mod tables;
+mod tree;
 mod value_log;
 mod verify;
 mod view;

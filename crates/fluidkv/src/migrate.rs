@@ -51,6 +51,7 @@
 //!    to make.
 
 mod refusal;
+mod rotate;
 mod settle;
 mod task;
 
@@ -60,10 +61,10 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 
 use crate::adapt::Sample;
-use crate::background::Due;
-use crate::inner::{Inner, Rotation};
+use crate::background::{Background, Due};
 use crate::locks::lock;
 
+pub(crate) use rotate::Rotation;
 pub(crate) use settle::RECLAIM_TIMEOUT;
 
 /// How long a worker sleeps if no task is due.
@@ -83,10 +84,10 @@ fn flush_error(error: Error) -> Error {
     }
 }
 
-impl Inner {
+impl Background {
     /// Freezes a memtable that is full. If too many wait already, stalls writers.
     pub(crate) fn freeze(&self, generation: u64) {
-        let rotation = self.rotate_or(generation, || self.migration.pace.stall());
+        let rotation = self.rotate_or(generation, || self.scheduler.pace.stall());
         if self.options.workers == 0 && rotation == Rotation::Done {
             self.run_due_tasks(Due::Needed);
         }
@@ -100,8 +101,8 @@ impl Inner {
     /// operation.
     pub(crate) fn wait_until_flushed(&self) -> Result<()> {
         loop {
-            let mut busy = lock(&self.migration.busy);
-            if !self.migration.pace.is_stalled() {
+            let mut busy = lock(&self.scheduler.busy);
+            if !self.scheduler.pace.is_stalled() {
                 return Ok(());
             }
             self.open.check()?;
@@ -117,23 +118,23 @@ impl Inner {
                 // The store has no workers: this thread does it, unless another writer does so now.
                 self.run_due_tasks(Due::Needed);
             }
-            self.migration.wait_for_change(seen, WRITER_WAIT_TIMEOUT);
+            self.scheduler.wait_for_change(seen, WRITER_WAIT_TIMEOUT);
         }
     }
 
     /// Runs a worker until the store is closed.
     pub(crate) fn run_worker(&self) {
         while self.open.is_open() {
-            let seen = self.migration.changes();
-            let due = self.migration.due(self.order.last());
+            let seen = self.scheduler.changes();
+            let due = self.scheduler.due(self.order.last());
             self.freeze_if_due(due);
-            self.migration.governor.tick(Instant::now(), || self.sample());
+            self.scheduler.governor.tick(Instant::now(), || self.sample());
             if let Some(task) = self.next_task(due) {
                 self.run(task);
                 continue;
             }
             if self.open.is_open() {
-                self.migration.wait_for_change(seen, IDLE_PAUSE);
+                self.scheduler.wait_for_change(seen, IDLE_PAUSE);
             }
         }
     }

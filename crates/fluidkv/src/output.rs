@@ -9,9 +9,9 @@ use std::sync::Arc;
 use lodestore_contract::{Error, Result};
 use lodestore_media::Mutant;
 
+use crate::background::Background;
 use crate::cursor::Pair;
 use crate::gauge::Building;
-use crate::inner::Inner;
 use crate::layout::KIND_TABLE;
 use crate::manifest::{Key, TableDescriptor};
 use crate::separator::Expired;
@@ -31,7 +31,7 @@ impl Drop for Unnamed {
 }
 
 pub(crate) struct Output<'a> {
-    inner: &'a Inner,
+    inner: &'a Background,
     options: &'a TableOptions,
     /// Whether tables may be no longer than the pieces that the reserve holds.
     serial: bool,
@@ -55,9 +55,9 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub(crate) fn new(inner: &'a Inner, options: &'a TableOptions, cuts: &'a [Key], bottom: bool) -> Self {
+    pub(crate) fn new(inner: &'a Background, options: &'a TableOptions, cuts: &'a [Key], bottom: bool) -> Self {
         let done = Unnamed(Vec::new());
-        let serial = inner.migration.is_serial();
+        let serial = inner.scheduler.is_serial();
         let table_bytes = options.table_bytes;
         let building = Building::new(&inner.dram.built, table_bytes);
         Self {

@@ -5,23 +5,19 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
-use lodestore_contract::{Error, Event, Expiry, FoundBy, Result};
+use lodestore_contract::{Expiry, Result};
 
 use crate::counts::Counts;
 use crate::inner::Inner;
 use crate::table::{Block, Reads, Slot, Table, hash};
 use crate::tables::LookupOptions;
+use crate::tree::ABSENT_SAMPLE_RATIO;
 use crate::view::{Known, View};
 
 /// About one lookup in this many is counted.
 const SAMPLE_INTERVAL: u64 = 64;
 /// 2^64 divided by the golden ratio, odd.
 const GOLDEN_RATIO_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Added to the moving share of absent keys for an absent key. A sixteenth of the share decays with
-/// each sample, so 16 units are 100 percent.
-const ABSENT_SAMPLE_RATIO: u32 = 4096;
-/// Share above which filters of stable tables are used: one lookup in sixteen.
-const ABSENT_RATIO_MIN: u32 = ABSENT_SAMPLE_RATIO;
 /// Number of keys whose tables and blocks are prefetched together.
 const GROUP_KEYS: usize = 16;
 
@@ -83,13 +79,6 @@ impl Inner {
             None => drop(self.order.lock(hash)),
             Some(log) => log.wait_for_batch(),
         }
-    }
-
-    /// Returns how tables are read now. Filters of stable tables are used only if enough of the
-    /// recent keys were absent.
-    #[inline]
-    pub(crate) fn lookup_options(&self) -> LookupOptions {
-        LookupOptions { reads: self.reads, filtered: self.absent.load(Ordering::Relaxed) > ABSENT_RATIO_MIN }
     }
 
     /// Adds a lookup to the share of absent keys.
@@ -192,14 +181,6 @@ impl Inner {
             Ok(with(known.filter(|known| known.is_live())))
         };
         read().inspect_err(|error| self.corrupt(error))
-    }
-
-    /// Reports wrong bytes to the owner's event sink.
-    #[cold]
-    pub(crate) fn corrupt(&self, error: &Error) {
-        if let Error::Corrupt { place, what, .. } = error {
-            self.report(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
-        }
     }
 
     pub(crate) fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

@@ -31,7 +31,7 @@ impl Running {
     /// Stops operations and threads. Returns whether this call was the first.
     fn stop(&self) -> bool {
         let first = self.inner.open.close();
-        self.inner.migration.wake();
+        self.inner.scheduler.wake();
         if let Some(log) = &self.inner.log {
             log.end_windows();
         }

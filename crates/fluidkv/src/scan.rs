@@ -18,10 +18,15 @@ use lodestore_contract::{
 };
 use lodestore_media::{Mutant, Quiet};
 
+use crate::background::Due;
 use crate::cursor::{MemtableCursor, Merge, Pair, RangesCursor, Source};
+use crate::dram::MEMTABLE_DRAM_MIN;
 use crate::inner::Inner;
+use crate::locks::lock;
+use crate::migrate::RECLAIM_TIMEOUT;
 use crate::read::check_key;
 use crate::running::Running;
+use crate::sizes::MEMTABLES_MAX;
 use crate::table::{Cursor, Slot, hash};
 use crate::view::{Known, View};
 
@@ -270,6 +275,30 @@ fn walk_tables(inner: &Inner, view: &View, from: Bound<&[u8]>, show: &mut dyn Fn
     let ranges = RangesCursor::new(&view.ranges, from, Direction::Forward, inner.reads)?;
     Merge::new(Direction::Forward, vec![Source::Ranges(Box::new(ranges))])?.visit(show)?;
     Ok(())
+}
+
+impl Inner {
+    /// Refuses a snapshot that might keep so much DRAM that no memtable would fit, if a flush
+    /// before it does not help.
+    ///
+    /// # Errors
+    /// [`Error::DramBudget`]; [`Error::Poisoned`] and [`Error::Full`] from the flush.
+    pub(crate) fn check_snapshot_dram(&self) -> Result<()> {
+        let is_scarce = || {
+            let publisher = lock(&self.publisher).dram_bytes();
+            let (others, in_view) = self.bytes_outside_view(publisher);
+            self.dram.remaining(others + in_view, self.background_bytes()) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN
+        };
+        if !is_scarce() {
+            return Ok(());
+        }
+        self.run_all_due(Due::Needed, RECLAIM_TIMEOUT)?;
+        if is_scarce() {
+            Err(Error::DramBudget { used: self.dram().0.max(self.dram.budget), budget: self.dram.budget })
+        } else {
+            Ok(())
+        }
+    }
 }
 
 impl Running {

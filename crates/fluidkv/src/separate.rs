@@ -27,14 +27,12 @@ use std::ops::Bound;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_key, check_value};
-use lodestore_contract::{Batch, BatchOp, Direction, Error, Event, PoisonReason, Result};
+use lodestore_contract::{Direction, Event, PoisonReason, Result};
 use lodestore_media::Pool;
 
 use crate::cursor::{MemtableCursor, Pair};
 use crate::entry::Payload;
 use crate::flush::run_on_threads;
-use crate::inner::Inner;
 use crate::layout::STORED_MAX;
 use crate::locks::lock;
 use crate::memtable::apart::Separated;
@@ -42,6 +40,7 @@ use crate::memtable::{Memtable, Records};
 use crate::separator::{Expired, Separable, Separator};
 use crate::table::{Reads, Slot, hash};
 use crate::tables::{LookupOptions, Sorted};
+use crate::tree::Tree;
 use crate::value_log::record::Pointer;
 use crate::view::{Known, Range, Ranges};
 
@@ -104,29 +103,7 @@ impl<'a> DeathReports<'a> {
     }
 }
 
-impl Inner {
-    /// Rejects a value that is too long. With a separator the limit is slightly above the
-    /// contract's, since the owner marks stored values.
-    pub(crate) fn check_value(&self, value: &[u8]) -> Result<()> {
-        if self.separator.is_none() {
-            return check_value(value);
-        }
-        if value.len() <= STORED_MAX { Ok(()) } else { Err(Error::ValueLength { len: value.len() }) }
-    }
-
-    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
-        if self.separator.is_none() {
-            return check_batch(batch);
-        }
-        if batch.ops.len() > BATCH_OPS_MAX {
-            return Err(Error::BatchLength { ops: batch.ops.len() });
-        }
-        batch.ops.iter().try_for_each(|op| match op {
-            BatchOp::Put { key, value, .. } => check_key(key).and_then(|()| self.check_value(value)),
-            BatchOp::Delete { key } => check_key(key),
-        })
-    }
-
+impl Tree {
     /// Separates the values of a memtable before its flush, and returns the bytes that the tables
     /// hold instead. `None` without a separator.
     ///

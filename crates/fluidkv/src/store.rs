@@ -111,9 +111,9 @@ impl FluidKv {
         let mut inner = if there { open(pool, report, options)? } else { make(pool, options)? };
         if separator.is_some() {
             // A separator writes values in the background, and may first have to yield to writers.
-            inner.migration.pace.sleep();
+            inner.background.scheduler.pace.sleep();
         }
-        inner.separator = separator;
+        inner.background.tree.separator = separator;
         let inner = Arc::new(inner);
         if !inner.read_only {
             inner.pool.mark_created()?;

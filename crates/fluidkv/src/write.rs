@@ -12,11 +12,14 @@
 
 use std::time::Instant;
 
-use lodestore_contract::{Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap};
+use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_value};
+use lodestore_contract::{Batch, BatchOp, Change, ChangeFn, Error, Event, Expiry, Lifetime, Result, Swap};
 
 use crate::counts::Counts;
 use crate::entry::{Op, Payload};
 use crate::inner::Inner;
+use crate::large_values::Appender;
+use crate::layout::STORED_MAX;
 use crate::memtable::Memtable;
 use crate::read::check_key;
 use crate::table::{Slot, hash};
@@ -47,6 +50,28 @@ const UNKNOWN_VALUE_BYTES: usize = 256;
 const WRITE_RETRIES_MAX: usize = 8;
 
 impl Inner {
+    /// Rejects a value that is too long. With a separator the limit is slightly above the
+    /// contract's, since the owner marks stored values.
+    pub(crate) fn check_value(&self, value: &[u8]) -> Result<()> {
+        if self.separator.is_none() {
+            return check_value(value);
+        }
+        if value.len() <= STORED_MAX { Ok(()) } else { Err(Error::ValueLength { len: value.len() }) }
+    }
+
+    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
+        if self.separator.is_none() {
+            return check_batch(batch);
+        }
+        if batch.ops.len() > BATCH_OPS_MAX {
+            return Err(Error::BatchLength { ops: batch.ops.len() });
+        }
+        batch.ops.iter().try_for_each(|op| match op {
+            BatchOp::Put { key, value, .. } => check_key(key).and_then(|()| self.check_value(value)),
+            BatchOp::Delete { key } => check_key(key),
+        })
+    }
+
     /// Appends and publishes one operation. The caller holds the stripe of the key's hash.
     fn apply(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         if op.payload != Payload::Tombstone {
@@ -57,7 +82,7 @@ impl Inner {
 
     /// Like [`Self::apply`], if the value is in the entry or already stored elsewhere.
     #[inline]
-    pub(crate) fn apply_small(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
+    fn apply_small(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
         if let Some(log) = &self.log {
             return self.apply_shared(log, op, hash);
         }
@@ -68,6 +93,20 @@ impl Inner {
         let old = lodestore_index::pinned(|| memtable.append(op, hash, (number, keep), &self.reserve))?;
         self.note_replaced(memtable, old);
         Ok(())
+    }
+
+    /// Like `apply`, for an operation with a large value: stores the value first, then the entry
+    /// that points to it. The caller holds the stripe.
+    ///
+    /// Where writers wait for groups, the value is synced by itself before its entry is stored. A
+    /// page of the log may become durable at any time, and a replay uses each whole entry, whether
+    /// or not its value is durable. With only the group's sync, the replay would have to read every
+    /// value that the last group may have written.
+    #[cold]
+    fn apply_large(&self, memtable: &Memtable, op: &Op<'_>, hash: u64) -> Result<()> {
+        let pointer = self.append_values(&[(op.key, op.payload.bytes())], Appender::Writer)?[0];
+        let small = Op { payload: Payload::Pointer(&pointer), ..*op };
+        self.apply_small(memtable, &small, hash).inspect_err(|_| self.forget_value(op.key, &pointer))
     }
 
     /// Runs a write until it fits or no space can be freed. The closure gets the view, runs with
@@ -286,7 +325,7 @@ impl Inner {
     /// Delays a write of this many bytes if flushes lag: throttles first, and stalls at the limit.
     #[inline]
     fn throttle(&self, bytes: u64) -> Result<()> {
-        if self.migration.pace.is_unlimited() { Ok(()) } else { self.wait_for_flushes(bytes) }
+        if self.scheduler.pace.is_unlimited() { Ok(()) } else { self.wait_for_flushes(bytes) }
     }
 
     #[cold]
@@ -295,8 +334,8 @@ impl Inner {
             // A write by the owner's sink: the thread that reports may be the one that flushes.
             return Ok(());
         }
-        if !self.migration.pace.is_stalled() {
-            let waited = self.migration.pace.wait(bytes);
+        if !self.scheduler.pace.is_stalled() {
+            let waited = self.scheduler.pace.wait(bytes);
             Counts::add(&self.counts.throttled, 1);
             Counts::add(&self.counts.throttled_ns, waited.as_nanos() as u64);
             return Ok(());

@@ -7,7 +7,7 @@ use lodestore_inplace::testing::Scratch;
 use lodestore_media::{Pool, PoolOptions};
 
 use super::*;
-use crate::inner::Rotation;
+use crate::migrate::Rotation;
 use crate::{ENGINE, FORMAT, FluidKv, FluidOptions, Separable, Separator};
 
 /// Stores an `s` for each value of 50 bytes or more, and counts calls.

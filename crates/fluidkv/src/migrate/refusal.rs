@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use lodestore_contract::now_millis;
 
+use crate::background::Background;
 use crate::background::{Refusal, Stamp};
-use crate::inner::Inner;
 use crate::locks::lock;
 
 /// Least time between two attempts to free space if nothing has changed.
@@ -30,7 +30,7 @@ const RETRY_AFTER_MILLIS: u64 = 1000;
 /// of a CPU.
 const RETRY_DURATION_FACTOR: u64 = 32;
 
-impl Inner {
+impl Background {
     fn space_stamp(&self) -> Stamp {
         let view = self.view.load();
         Stamp {
@@ -45,7 +45,7 @@ impl Inner {
     /// Returns whether the last attempt to free space freed none, and nothing may have freed space
     /// since.
     pub(super) fn is_refusing(&self) -> bool {
-        let Some(refusal) = lock(&self.migration.refusal).clone() else { return false };
+        let Some(refusal) = lock(&self.scheduler.refusal).clone() else { return false };
         let (then, now) = (&refusal.stamp, self.space_stamp());
         (now.tasks_done, now.generation, now.keys) == (then.tasks_done, then.generation, then.keys)
             && now.free_bytes < then.free_bytes + self.sizes.segment
@@ -70,6 +70,6 @@ impl Inner {
         let retry_at =
             (ended_at + RETRY_AFTER_MILLIS.max(took_ms * RETRY_DURATION_FACTOR)).min(self.find_next_stale_ms());
         let refusal = Refusal { stamp: self.space_stamp(), views, ended_at, retry_at };
-        *lock(&self.migration.refusal) = Some(Arc::new(refusal));
+        *lock(&self.scheduler.refusal) = Some(Arc::new(refusal));
     }
 }

@@ -8,11 +8,12 @@ use lodestore_contract::{Error, Result};
 
 use super::WRITER_WAIT_TIMEOUT;
 use super::task::Search;
+use crate::background::Background;
 use crate::background::Due;
 use crate::counts::Counts;
 use crate::failures::Failure;
-use crate::inner::{Inner, Rotation};
 use crate::locks::lock;
+use crate::migrate::Rotation;
 use crate::value_log::ValueLog;
 use crate::view::View;
 
@@ -32,7 +33,7 @@ const FLUSH_AND_COMPACT_ROUNDS_MAX: usize = 4;
 /// Why a settle did not end, and the advice for the caller.
 const HOLD_WRITERS_ADVICE: &str = "writers bring more than flushes and compactions take away: hold them back, or give the store more `workers`, and settle again";
 
-impl Inner {
+impl Background {
     /// Frees space: flushes and compacts everything. For a write that lacked space; the caller
     /// holds no lock. Returns whether another attempt is worthwhile: more space is free than
     /// before, or another thread has freed some since the write's last attempt, which `made`
@@ -124,7 +125,7 @@ impl Inner {
             Err(full @ Error::Full { .. }) => Err(full),
             Err(other) => return Err(other),
         };
-        let failed = lock(&self.migration.busy).failures.most_severe().map(Failure::error);
+        let failed = lock(&self.scheduler.busy).failures.most_severe().map(Failure::error);
         failed.or_else(|| self.values.kept_garbage()).map_or(outcome, Err)
     }
 
@@ -143,7 +144,7 @@ impl Inner {
             // If the maximum number of memtables waits, the active one is for the next round.
             let frozen = self.rotate() != Rotation::AtLimit;
             // Each caller retries damaged data once.
-            self.migration.retry(round == 0 && due == Due::All);
+            self.scheduler.retry(round == 0 && due == Due::All);
             if !self.run_due_until(due, (began, limit))? {
                 return Ok(false);
             }
@@ -161,9 +162,9 @@ impl Inner {
     /// Runs due tasks until none is left. Returns whether that happened before the limit.
     fn run_due_until(&self, due: Due, (began, limit): (Instant, Duration)) -> Result<bool> {
         loop {
-            let seen = self.migration.changes();
+            let seen = self.scheduler.changes();
             let over = began.elapsed() > limit || !self.open.is_open();
-            let search = if over { Search::Idle(self.migration.flush_failure()) } else { self.find_task(due) };
+            let search = if over { Search::Idle(self.scheduler.flush_failure()) } else { self.find_task(due) };
             if let Search::Task(task) = search {
                 self.run(task);
                 continue;
@@ -175,7 +176,7 @@ impl Inner {
             match search {
                 Search::Idle(Some(failure)) => return Err(failure.error()),
                 Search::Idle(None) => return Ok(!over),
-                _ => self.migration.wait_for_change(seen, WRITER_WAIT_TIMEOUT),
+                _ => self.scheduler.wait_for_change(seen, WRITER_WAIT_TIMEOUT),
             }
         }
     }

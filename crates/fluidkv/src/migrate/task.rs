@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, PoisonReason};
 use lodestore_media::Quiet;
 
+use crate::background::Background;
 use crate::background::{Busy, Due};
 use crate::failures::Failure;
-use crate::inner::Inner;
 use crate::locks::lock;
 use crate::value_log::segment::ValueSegment;
 use crate::view::{Range, View};
@@ -37,17 +37,17 @@ pub(super) enum Task {
 
 /// Poisons a store whose background work panics: the ranges that it held are never released, and
 /// threads that wait for it must be woken.
-struct PoisonOnPanic<'a>(&'a Inner);
+struct PoisonOnPanic<'a>(&'a Background);
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.pool.poison(PoisonReason::Panic, "a flush, a compaction or a collection panicked");
-            self.0.migration.wake();
+            self.0.scheduler.wake();
         }
     }
 }
-impl Inner {
+impl Background {
     /// Runs due tasks on the calling thread.
     pub(super) fn run_due_tasks(&self, due: Due) {
         while let Some(task) = self.next_task(due) {
@@ -67,7 +67,7 @@ impl Inner {
         if self.pool.check().is_err() {
             return Search::Idle(None);
         }
-        let mut busy = lock(&self.migration.busy);
+        let mut busy = lock(&self.scheduler.busy);
         busy.failures.clear_if_space_grew(self.sizes.range.min(self.sizes.memtable) / 4, || self.usable_bytes());
         let quiet = busy.running_tasks() == 0;
         if busy.serial && !quiet {
@@ -95,7 +95,7 @@ impl Inner {
             busy.flushing = true;
             return Some(Task::Flush);
         }
-        if due == Due::Needed && self.options.workers > 0 && busy.running_tasks() >= self.migration.governor.allowed() {
+        if due == Due::Needed && self.options.workers > 0 && busy.running_tasks() >= self.scheduler.governor.allowed() {
             return None;
         }
         let free = |range: &&Arc<Range>| busy.can_start(range.id);
@@ -135,13 +135,13 @@ impl Inner {
     fn score(&self, range: &Range, due: Due) -> f64 {
         if range.runs.is_empty() {
             // After all ranges with runs. Not if cuts, or lack of space, keep tables small.
-            let merges = range.cuts.is_empty() && !self.migration.small_merges_stopped.load(Ordering::Relaxed);
+            let merges = range.cuts.is_empty() && !self.scheduler.small_merges_stopped.load(Ordering::Relaxed);
             let has_small_tables = merges && range.small_tables(self.sizes.stable.table_bytes as u64).is_some();
             let stale = due == Due::Scarce && range.stale().is_some();
             return f64::from(u8::from(has_small_tables || stale));
         }
         let stable = range.stable.bytes.max(self.sizes.range / 8) as f64;
-        let trigger = f64::from(self.options.buffer_percent) * self.migration.governor.trigger();
+        let trigger = f64::from(self.options.buffer_percent) * self.scheduler.governor.trigger();
         let bytes = range.run_bytes() as f64 * 100.0 / stable / trigger;
         let runs = range.runs.len() as f64 / self.options.runs_max as f64;
         match due {
@@ -158,7 +158,7 @@ impl Inner {
         match task {
             Task::Flush => {
                 let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));
-                let mut busy = lock(&self.migration.busy);
+                let mut busy = lock(&self.scheduler.busy);
                 busy.flushing = false;
                 if let Some(outcome) = busy.record_outcome(outcome.map(|_| ())) {
                     busy.failures.note_flush(outcome, self.usable_bytes());
@@ -169,7 +169,7 @@ impl Inner {
                 let outcome = self.compact(&range).inspect_err(|error| self.corrupt(error));
                 // Threads that wait for the end of this task count on the space of its tables.
                 drop(range);
-                let mut busy = lock(&self.migration.busy);
+                let mut busy = lock(&self.scheduler.busy);
                 busy.ranges.remove(&id);
                 if let Some(outcome) = busy.record_outcome(outcome) {
                     busy.failures.note_range(id, outcome, self.usable_bytes());
@@ -177,7 +177,7 @@ impl Inner {
             }
             Task::Join(range, next) => {
                 let outcome = self.join((range, next));
-                let mut busy = lock(&self.migration.busy);
+                let mut busy = lock(&self.scheduler.busy);
                 busy.ranges.remove(&range);
                 busy.ranges.remove(&next);
                 // A join frees no space.
@@ -187,7 +187,7 @@ impl Inner {
             }
             Task::Collect(segment) => {
                 let outcome = self.collect(&segment).inspect_err(|error| self.corrupt(error));
-                let mut busy = lock(&self.migration.busy);
+                let mut busy = lock(&self.scheduler.busy);
                 busy.collecting = false;
                 if matches!(outcome, Err(Error::Corrupt { .. })) {
                     // An unreadable key keeps its segment. Other segments are still collected.
@@ -199,15 +199,10 @@ impl Inner {
         }
         let whole = self.reserve.refill(&self.pool);
         self.note_dram();
-        let mut busy = lock(&self.migration.busy);
+        let mut busy = lock(&self.scheduler.busy);
         // Not after a task that lacked space: its next attempt must be alone.
         busy.serial &= !(whole && busy.has_succeeded);
         drop(busy);
-        self.migration.wake();
-    }
-
-    /// Returns the bytes that background work may use.
-    pub(super) fn usable_bytes(&self) -> u64 {
-        self.headroom() + self.reserve.held_bytes()
+        self.scheduler.wake();
     }
 }

@@ -12,7 +12,7 @@ use lodestore_media::{ExtentKind, PoolOptions};
 use super::settle::FLUSH_AND_COMPACT_TIMEOUT;
 use super::task::Task;
 use super::*;
-use crate::background::Migration;
+use crate::background::Scheduler;
 use crate::layout::KIND_LOG;
 use crate::publisher::publish;
 use crate::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
@@ -73,7 +73,7 @@ fn assert_all(store: &FluidKv, keys: std::ops::Range<u64>, version: u64) {
 }
 
 /// Flushes the written data into a run.
-fn flush(inner: &Inner) {
+fn flush(inner: &Background) {
     assert_eq!(inner.rotate(), Rotation::Done);
     assert!(inner.flush_oldest().expect("flushed"));
 }
@@ -99,7 +99,7 @@ fn late_split(store: &FluidKv) -> Task {
 /// Like [`late_split`], with the range released.
 fn waiting_split(store: &FluidKv) {
     let Task::Compact(range) = late_split(store) else { panic!("a compaction") };
-    store.running.inner.migration.release_ranges(&[range.id]);
+    store.running.inner.scheduler.release_ranges(&[range.id]);
 }
 
 #[track_caller]
@@ -125,7 +125,7 @@ fn a_range_being_compacted_is_split_by_no_other_thread() {
     inner.run(task);
     assert_eq!(*lock(&told), [""; 0]);
     assert_eq!(store.stats().engine_counters["range_splits"], 1, "by who compacted it");
-    assert!(lock(&inner.migration.busy).ranges.is_empty());
+    assert!(lock(&inner.scheduler.busy).ranges.is_empty());
     assert_settles(&store, &told);
     assert_all(&store, 0..20, 2);
     assert_all(&store, 20..800, 1);
@@ -140,7 +140,7 @@ fn a_range_that_waits_for_its_split_is_split_by_the_next_flush() {
     fill(&store, 10..20, 2);
     flush(inner);
     assert_eq!(inner.view.load().ranges.list.len(), 2);
-    assert!(lock(&inner.migration.busy).ranges.is_empty(), "nobody holds them");
+    assert!(lock(&inner.scheduler.busy).ranges.is_empty(), "nobody holds them");
     assert_settles(&store, &told);
 }
 
@@ -252,7 +252,7 @@ fn a_flush_is_complete_if_the_split_after_it_is_refused() {
     assert_all(&store, 0..20, 1);
 }
 
-fn memtables(inner: &Inner) -> u64 {
+fn memtables(inner: &Background) -> u64 {
     inner.view.load().memtables().count() as u64
 }
 
@@ -276,15 +276,15 @@ fn there_are_never_more_memtables_than_the_maximum() {
         }
     });
     assert_eq!(inner.rotate(), Rotation::AtLimit);
-    assert!(!inner.migration.pace.is_stalled(), "nobody has to write");
+    assert!(!inner.scheduler.pace.is_stalled(), "nobody has to write");
     // The last writer of a frozen memtable arrives late: the active one has space.
     let active = inner.view.load().active.generation;
     inner.freeze(active - 1);
-    assert!(!inner.migration.pace.is_stalled());
+    assert!(!inner.scheduler.pace.is_stalled());
     inner.freeze(active);
-    assert!(inner.migration.pace.is_stalled() && memtables(inner) == MEMTABLES_MAX);
+    assert!(inner.scheduler.pace.is_stalled() && memtables(inner) == MEMTABLES_MAX);
     assert_settles(&store, &told);
-    assert!(!inner.migration.pace.is_stalled());
+    assert!(!inner.scheduler.pace.is_stalled());
     assert_all(&store, 0..400, 1);
 }
 
@@ -361,7 +361,7 @@ fn a_range_that_lacked_space_is_compacted_once_space_is_free() {
     std::iter::from_fn(|| take(chunk)).for_each(drop);
     let before = store.stats().engine_counters["compactions"];
     inner.run_due_tasks(Due::All);
-    assert!(lock(&inner.migration.busy).failures.most_severe().is_some(), "there was no room");
+    assert!(lock(&inner.scheduler.busy).failures.most_severe().is_some(), "there was no room");
     assert!(inner.next_task(Due::All).is_none(), "it is not tried again for nothing");
     let compactions = || store.stats().engine_counters["compactions"] - before;
     let done = compactions();
@@ -411,13 +411,13 @@ fn a_flush_refused_by_the_system_is_reported_and_retried_by_the_next_write() {
         inner.rotate();
     }
     inner.freeze(inner.view.load().active.generation);
-    assert!(inner.migration.pace.is_stalled());
+    assert!(inner.scheduler.pace.is_stalled());
     let refused = Error::io("opening", "a region", std::io::Error::from_raw_os_error(24));
-    lock(&inner.migration.busy).failures.note_flush(Err(refused), 0);
+    lock(&inner.scheduler.busy).failures.note_flush(Err(refused), 0);
     let put = store.put(b"key", b"value");
     assert!(matches!(put, Err(Error::Io { .. })), "{put:?}");
     store.put(b"key", b"value").expect("the flush is tried again");
-    assert!(!inner.migration.pace.is_stalled());
+    assert!(!inner.scheduler.pace.is_stalled());
     assert_settles(&store, &told);
     assert_all(&store, 0..MEMTABLES_MAX, 1);
 }
@@ -425,12 +425,12 @@ fn a_flush_refused_by_the_system_is_reported_and_retried_by_the_next_write() {
 /// Regression: a worker slept through a change between its search for work and its sleep.
 #[test]
 fn a_worker_misses_no_change_during_its_search_for_work() {
-    let migration = Migration::new(1);
-    let seen = migration.changes();
-    migration.set_frozen(1);
+    let scheduler = Scheduler::new(1);
+    let seen = scheduler.changes();
+    scheduler.set_frozen(1);
     // No test would outlast this limit.
-    migration.wait_for_change(seen, FLUSH_AND_COMPACT_TIMEOUT);
-    assert_eq!(migration.changes(), seen + 1);
+    scheduler.wait_for_change(seen, FLUSH_AND_COMPACT_TIMEOUT);
+    assert_eq!(scheduler.changes(), seen + 1);
 }
 
 /// Regression: the task held its range for good, and settles and writers waited forever.
@@ -444,7 +444,7 @@ fn a_panic_of_background_work_poisons_the_store_and_wakes_waiting_threads() {
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
     // No range is like this: it claims adjacent small tables that it does not have.
     let impossible = Range { small_tables: OnceLock::from(Some(0..1000)), ..with_runs(&range, Vec::new()) };
-    lock(&inner.migration.busy).ranges.insert(range.id);
+    lock(&inner.scheduler.busy).ranges.insert(range.id);
     let work = || inner.run(Task::Compact(Arc::new(impossible)));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err(), "tables that are not there");
     assert!(matches!(store.settle(), Err(Error::Poisoned { .. })));
@@ -498,7 +498,7 @@ fn a_panicking_sink_harms_no_background_work() {
     let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.settle()));
     assert!(settled.is_err(), "the sink panicked");
     let inner = &store.running.inner;
-    assert_eq!(lock(&inner.migration.busy).running_tasks(), 0, "what it told of had ended");
+    assert_eq!(lock(&inner.scheduler.busy).running_tasks(), 0, "what it told of had ended");
     store.put(b"another", b"key").expect("the store goes on");
     assert_eq!(store.get(b"another").expect("get"), Some(b"key".to_vec()));
 }

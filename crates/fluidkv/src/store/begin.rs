@@ -8,7 +8,7 @@ use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_media::{OpenReport, Pool};
 
-use crate::background::Migration;
+use crate::background::{Background, Scheduler};
 use crate::counts::Counts;
 use crate::dram::{Dram, budget_min, memtable_limit, pool_dram};
 use crate::gauge::Gauge;
@@ -24,6 +24,7 @@ use crate::reserve::Reserve;
 use crate::shared_log::SharedLog;
 use crate::sizes::Sizes;
 use crate::tables::Identities;
+use crate::tree::Tree;
 use crate::value_log::ValueLog;
 use crate::value_log::segment::Hold;
 use crate::view::View;
@@ -62,9 +63,9 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     frozen.iter().chain([&active]).for_each(|memtable| dram.add(Arc::clone(memtable) as _));
     let hold = Arc::clone(&publisher.hold);
     let view = View { active, frozen, ranges: publisher.ranges(), hold };
-    let migration = Migration::new(options.workers);
-    migration.set_frozen(count);
-    Inner {
+    let scheduler = Scheduler::new(options.workers);
+    scheduler.set_frozen(count);
+    let tree = Tree {
         log: SharedLog::of(&pool, order.last()),
         identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables()), pool.opening()),
         view: ArcSwap::from_pointee(view),
@@ -76,7 +77,6 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         batches: AtomicU64::new(0),
         absent: AtomicU32::new(0),
         open: pool.new_state(),
-        read_only,
         reserve,
         dram,
         separator: None,
@@ -84,11 +84,10 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
         pool,
         sizes,
         order,
-        migration,
-        recovery,
         seed,
-        scrub: Scrub::new(options.scrub_rate),
-    }
+    };
+    let scrub = Scrub::new(options.scrub_rate);
+    Inner { background: Background { tree, scheduler }, recovery, scrub, read_only }
 }
 
 /// Writes a new store. The superblock is last: without it, and before the pool's header records

@@ -8,6 +8,8 @@ use super::FluidKv;
 use crate::inner::Inner;
 use crate::layout::ENGINE;
 use crate::locks::lock;
+use crate::shared_log::SharedLog;
+use crate::value_log::ValueLog;
 use crate::value_log::segment::ValueSegment;
 
 engine_statistics! {
@@ -120,7 +122,7 @@ impl FluidKv {
         let view = inner.view.load();
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &inner.counts;
-        let rates = inner.migration.governor.rates();
+        let rates = inner.scheduler.governor.rates();
         let runs = view.ranges.list.iter().map(|range| range.runs.len() as u64);
         let values = inner.values.all();
         let of_values = |each: fn(&ValueSegment) -> u64| values.iter().map(|segment| each(segment)).sum::<u64>();
@@ -166,8 +168,8 @@ impl FluidKv {
             reserve_held_bytes: inner.reserve.held_bytes(),
             range_largest_bytes: inner.reserve.largest_range(),
             manifest_bytes,
-            workers_allowed: inner.migration.governor.allowed() as u64,
-            compaction_trigger_percent: (inner.migration.governor.trigger() * 100.0) as u64,
+            workers_allowed: inner.scheduler.governor.allowed() as u64,
+            compaction_trigger_percent: (inner.scheduler.governor.trigger() * 100.0) as u64,
             log_bytes_per_s: rates[0],
             flush_bytes_per_s: rates[1],
             compaction_bytes_per_s: rates[2],
@@ -207,6 +209,16 @@ impl FluidKv {
             recovery: inner.recovery.state(),
             engine_counters: EngineCounters::new(self.own_stats()),
         }
+    }
+}
+
+impl Inner {
+    /// Returns the DRAM of the store's own structures, and the part of it with a fixed size.
+    pub(crate) fn dram(&self) -> (u64, u64) {
+        let publisher = lock(&self.publisher).dram_bytes();
+        let log = self.log.as_ref().map_or(0, SharedLog::dram_bytes);
+        let fixed = self.order.dram_bytes() + log + ValueLog::fixed_dram_bytes() + size_of::<Self>() as u64;
+        (fixed + self.bytes_except_memtables(publisher) + self.dram.built.bytes() + self.dram.memtables(), fixed)
     }
 }
 

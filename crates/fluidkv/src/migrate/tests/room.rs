@@ -5,14 +5,14 @@ use lodestore_media::{ExtentKind, NvPtr};
 use super::*;
 
 /// Allocates free space until another range would not fit.
-fn take_room(inner: &Inner) -> Vec<NvPtr> {
+fn take_room(inner: &Background) -> Vec<NvPtr> {
     const KIND: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 40);
     let take = || inner.pool.allocator().alloc_extent(&inner.pool, 16 << 10, KIND).ok();
     std::iter::from_fn(|| take().filter(|_| inner.reserve.has_space_for_range(&inner.pool))).collect()
 }
 
 /// Plans the split of the only range, before this one of its tables.
-fn plan_cut(inner: &Inner, table: impl Fn(usize) -> usize) {
+fn plan_cut(inner: &Background, table: impl Fn(usize) -> usize) {
     let mut publisher = lock(&inner.publisher);
     let range = Arc::clone(&publisher.ranges().list[0]);
     let tables = &range.stable.tables;
@@ -72,9 +72,9 @@ fn the_largest_range_is_halved_if_it_can_be_held_and_keeps_its_cuts_otherwise() 
     let range = Arc::clone(&inner.view.load().ranges.list[0]);
     let ranges = || inner.view.load().ranges.list.clone();
     assert!(ranges().len() == 1 && range.bytes() >= inner.sizes.range / 2, "{} bytes", range.bytes());
-    let held = inner.migration.hold_idle_ranges(std::iter::once(range.id));
+    let held = inner.scheduler.hold_idle_ranges(std::iter::once(range.id));
     assert!(!inner.halve_largest().expect("not halved"));
-    inner.migration.release_ranges(&held);
+    inner.scheduler.release_ranges(&held);
     assert!(ranges().len() == 1 && ranges()[0].cuts.is_empty());
     let needed = inner.reserve.needed_bytes();
     assert!(inner.halve_largest().expect("halved"));
@@ -84,7 +84,7 @@ fn the_largest_range_is_halved_if_it_can_be_held_and_keeps_its_cuts_otherwise() 
     assert!(inner.reserve.needed_bytes() < needed, "{needed} before, {}", inner.reserve.needed_bytes());
     while inner.halve_largest().expect("halved") {}
     let count = ranges().len();
-    assert!(lock(&inner.migration.busy).ranges.is_empty());
+    assert!(lock(&inner.scheduler.busy).ranges.is_empty());
     assert_settles(&store, &told);
     assert_eq!(ranges().len(), count, "none is joined again");
     assert_all(&store, 0..2200, 1);
