@@ -1,4 +1,5 @@
-//! Appends to the log of a thread slot, and its segments. The persist order is in `memtable.rs`.
+//! Appends to the log of a thread slot, and its segments. The persist order is in
+//! `memtable/mod.rs`.
 
 use std::sync::atomic::Ordering;
 
@@ -6,12 +7,12 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{Mutant, NvPtr, thread_slot};
 
 use super::{Memtable, Segment, TAIL_COUNT, Written};
-use crate::entry::batch::BatchRecord;
-use crate::entry::{Frame, Op, Payload, encode_header};
 use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
 use crate::locks::lock;
-use crate::reserve::Reserve;
-use crate::segment::{
+use crate::space::reserve::Reserve;
+use crate::wal::entry::batch::BatchRecord;
+use crate::wal::entry::{Frame, Op, Payload, encode_header};
+use crate::wal::segment::{
     SEGMENT_HEADER_BYTES, SegmentHeader, capacity_for, end_hint, end_hint_at, end_mark, place_record, records_end_of,
     spare_at,
 };

@@ -9,9 +9,9 @@ use lodestore_media::NvPtr;
 
 use super::Memtable;
 use super::records::{Records, damaged};
-use crate::entry::Entry;
 use crate::locks::lock;
-use crate::table::Reads;
+use crate::sst::Reads;
+use crate::wal::entry::Entry;
 
 /// Searches that meet a damaged record before it is reported. A search that runs concurrently with
 /// a writer may read a wrong slot.

@@ -1,7 +1,7 @@
 //! Appends to the log that all threads share, on media whose fence writes pages
-//! ([`crate::commit`]).
+//! ([`crate::tree::commit`]).
 //!
-//! This module only stores a record. `commit.rs` makes it durable with its group.
+//! This module only stores a record. `tree/commit.rs` makes it durable with its group.
 //!
 //! Invariants
 //! 1. A segment begins only when everything before it in the log is durable, including the log of
@@ -14,12 +14,12 @@ use lodestore_media::NvPtr;
 
 use super::log::sequence_out_of_range;
 use super::{Memtable, Segment};
-use crate::entry::batch::BatchRecord;
-use crate::entry::{Op, Payload, encode_header};
 use crate::locks::lock;
-use crate::reserve::Reserve;
-use crate::segment::place_record;
-use crate::table::hash;
+use crate::space::reserve::Reserve;
+use crate::sst::hash;
+use crate::wal::entry::batch::BatchRecord;
+use crate::wal::entry::{Op, Payload, encode_header};
+use crate::wal::segment::place_record;
 
 /// The contents of one record.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ pub(crate) trait Log {
 }
 
 impl Memtable {
-    /// Stores a record at the end of the log. One append runs at a time (`commit.rs`).
+    /// Stores a record at the end of the log. One append runs at a time (`tree/commit.rs`).
     ///
     /// # Errors
     /// [`Error::Full`]; [`Error::Poisoned`] if earlier records could not be made durable.
