@@ -4,7 +4,7 @@
 //! stages are the paper's:
 //!
 //! * **FastStore** (the memtable stage): each thread appends to its own log. One ordered index
-//!   covers all logs of a memtable (`memtable/mod.rs`).
+//!   covers all logs of a memtable (`wal/writer.rs`, `memtable/mod.rs`).
 //! * **BufferStore** (the runs): a flush turns a frozen memtable into one sorted run per range of
 //!   the key space (`background/flush.rs`).
 //! * **StableStore** (the sorted level): one level, partitioned into ranges. A compaction covers
@@ -35,7 +35,7 @@
 //! * `sst`: sorted tables: blocks, builder, index, filter, reader, cursor, verification.
 //! * `options`: options of a store.
 //! * `space`: the ledger of space: reserve, sizes, DRAM budget.
-//! * `wal`: write-ahead log: entries, batch records, segments.
+//! * `wal`: write-ahead log: entries, batch records, segments, writer.
 //! * `values`: value log; the interface of an engine that keeps values elsewhere.
 //! * `memtable`: index over the positions of log entries, key filter.
 //! * `version`: ranges and table handles, the view of readers, manifest, publication, cursors.

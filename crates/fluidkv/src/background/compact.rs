@@ -152,7 +152,7 @@ impl Background {
             self.publish_ranges(&mut publisher, None);
             return Ok(None);
         }
-        self.view.load().active.flush_ends();
+        self.view.load().active.log.flush_ends();
         if let Err(error) = publisher.apply(&self.pool, edit, fresh.clone()) {
             if !matches!(error, Error::Poisoned { .. }) {
                 fresh.iter().for_each(|table| table.set_removed());

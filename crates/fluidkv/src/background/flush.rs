@@ -223,14 +223,14 @@ impl Background {
         let added =
             runs.iter().flat_map(|(range, tables)| tables.iter().map(|table| (*range, Arc::clone(&table.descriptor))));
         if self.pool.mutant(Mutant::LogFreedEarly) {
-            memtable.overwrite_logs();
+            memtable.log.overwrite();
         }
         let mut values = memtable.dead().changes();
         values.extend(dead.changes());
         values.extend(self.values.unsealed_changes());
         let edit = Edit::Flush { generation: memtable.generation, last_sequence, added: added.collect(), values };
         let bytes: u64 = fresh.iter().map(|table| table.descriptor.bytes).sum();
-        self.view.load().active.flush_ends();
+        self.view.load().active.log.flush_ends();
         let applied = publisher.apply(&self.pool, &edit, fresh.clone());
         if let Err(error) = applied {
             if !matches!(error, Error::Poisoned { .. }) {

@@ -192,24 +192,13 @@ impl Background {
             bytes += record.len();
         }
         if !ops.is_empty() {
-            self.write_pointers(view, &ops)?;
+            let number = self.write_moved(&view.active, &ops)?;
+            if let (Some(log), Some(number)) = (&self.log, number) {
+                self.wait_committed(log, number)?;
+            }
         }
         self.values.note_dead(&left);
         Counts::add(&self.values.moved_bytes, bytes);
-        Ok(())
-    }
-
-    fn write_pointers(&self, view: &View, ops: &[Op<'_>]) -> Result<()> {
-        if let Some(log) = &self.log {
-            let number = self.apply_batch_shared(log, ops, true)?;
-            return self.wait_committed(log, number);
-        }
-        let number = self.order.next();
-        let positions = view.active.append_batch(ops, number, &self.reserve, true)?;
-        for (op, at) in ops.iter().zip(positions) {
-            let old = view.active.publish(op.key, hash(op.key), at, self.order.has_snapshots());
-            self.note_replaced(&view.active, old);
-        }
         Ok(())
     }
 
@@ -223,7 +212,7 @@ impl Background {
     fn retire(&self, segment: &ValueSegment) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         let edit = Edit::Values { begun: Vec::new(), ended: vec![segment.id.into()] };
-        self.view.load().active.flush_ends();
+        self.view.load().active.log.flush_ends();
         publisher.apply(&self.pool, &edit, Vec::new())?;
         segment.ended.store(true, Ordering::Release);
         publisher.hold = publisher.hold.followed_without(vec![segment.id]);

@@ -37,7 +37,7 @@ impl Background {
             free_bytes: self.pool.space().free + self.reserve.held_bytes() + self.pool.room_on_medium(),
             tasks_done: self.tasks_done(),
             generation: view.active.generation,
-            keys: view.active.tree.len(),
+            keys: view.active.index.len(),
             snapshots: self.order.snapshots(),
         }
     }

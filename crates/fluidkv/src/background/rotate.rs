@@ -43,7 +43,7 @@ impl Background {
         let fresh = self.new_memtable(generation + 1, &publisher);
         publish(&self.view, &mut publisher, fresh, frozen);
         drop(append_lock);
-        view.active.flush_ends();
+        view.active.log.flush_ends();
         self.scheduler.set_frozen(count);
         Rotation::Done
     }

@@ -263,7 +263,7 @@ impl Tree {
         for at in memtable.separation.take_moved() {
             let entry = records.entry(at)?;
             if let Payload::Value(stored) = entry.payload()
-                && memtable.tree.get(&records, entry.key()) != Some(at)
+                && memtable.index.get(&records, entry.key()) != Some(at)
             {
                 deaths.add(stored);
             }

@@ -24,11 +24,12 @@ use lodestore_media::Mutant;
 
 use crate::db::inner::Inner;
 use crate::db::scan::scan;
+use crate::db::write::Retries;
 use crate::options::THRESHOLD_MIN;
 use crate::sst::{Slot, hash};
 use crate::tree::budget::BATCH_OPERATION_BYTES;
-use crate::tree::shared_log::SharedLog;
 use crate::version::view::View;
+use crate::wal::entry::batch::only_deletes;
 use crate::wal::entry::{Op, Payload};
 
 /// Returns whether the present value and expiry of the key with this index satisfy its condition.
@@ -55,20 +56,6 @@ impl Conditions<'_, '_> {
     }
 }
 
-/// The outcome of an attempt at a batch.
-struct Attempt {
-    /// The memtable's generation.
-    generation: u64,
-    is_full: bool,
-    outcome: Result<Commit>,
-}
-
-impl Attempt {
-    fn of(view: &View, outcome: Result<Commit>) -> Self {
-        Self { generation: view.active.generation, is_full: view.active.is_full(), outcome }
-    }
-}
-
 impl Inner {
     /// Writes a batch if its conditions are met: one record, one number for all of it.
     pub(crate) fn write_batch(&self, batch: &Batch, conditions: &mut Conditions<'_, '_>) -> Result<Commit> {
@@ -81,17 +68,28 @@ impl Inner {
         self.check_batch_dram(ops.len())?;
         self.freeze_before_batch(ops.len());
         let bytes: u64 = ops.iter().map(|op| self.logged_len(op) as u64).sum();
-        self.retry_while_full(bytes, || {
-            let mut attempt = self.try_batch(&ops, self.sizes.value_threshold, conditions);
-            // One record needs one extent: with separated values it is smaller.
-            if matches!(attempt.outcome, Err(Error::Full { .. }))
-                && bytes > self.sizes.segment
-                && self.can_separate_values()
-            {
-                attempt = self.try_batch(&ops, THRESHOLD_MIN as usize, conditions);
+        let mut retries = Retries::default();
+        loop {
+            let attempt = self.throttle(bytes).and_then(|()| self.attempt_batch(&ops, bytes, conditions));
+            match attempt {
+                Ok(commit) => {
+                    self.freeze_if_full();
+                    return Ok(commit);
+                }
+                Err(error) => self.prepare_retry(&mut retries, error)?,
             }
-            (attempt.generation, attempt.is_full, attempt.outcome)
-        })
+        }
+    }
+
+    /// Attempts a batch that adds this many bytes to a log.
+    fn attempt_batch(&self, ops: &[Op<'_>], bytes: u64, conditions: &mut Conditions<'_, '_>) -> Result<Commit> {
+        match self.try_batch(ops, self.sizes.value_threshold, conditions) {
+            // One record needs one extent: with separated values it is smaller.
+            Err(Error::Full { .. }) if bytes > self.sizes.segment && self.can_separate_values() => {
+                self.try_batch(ops, THRESHOLD_MIN as usize, conditions)
+            }
+            other => other,
+        }
     }
 
     /// Freezes the active memtable if a batch would exceed its limit. The caller holds no lock.
@@ -181,58 +179,44 @@ impl Inner {
     }
 
     /// Attempts a batch. Values of `from` bytes or more go to the value log.
-    fn try_batch(&self, ops: &[Op<'_>], from: usize, conditions: &mut Conditions<'_, '_>) -> Attempt {
-        if ops.iter().any(|op| op.payload != Payload::Tombstone)
-            && let Err(error) = self.check_dram()
-        {
-            return Attempt { generation: 0, is_full: false, outcome: Err(error) };
+    fn try_batch(&self, ops: &[Op<'_>], from: usize, conditions: &mut Conditions<'_, '_>) -> Result<Commit> {
+        if !only_deletes(ops) {
+            self.check_dram()?;
         }
         let writing = self.order.writing();
         let stripes = self.lock_stripes(ops, conditions);
-        match self.check_conditions(conditions) {
-            Ok(Commit::Done) => {}
-            Ok(Commit::Unmet(_)) if self.pool.mutant(Mutant::ConditionIgnored) => {}
-            unmet_or_error => {
-                if self.pool.mutant(Mutant::UnmetBatchLogged) && unmet_or_error.is_ok() {
-                    let _ = self.view.load().active.append_batch(ops, self.order.next(), &self.reserve, false);
+        match self.check_conditions(conditions)? {
+            Commit::Unmet(_) if self.pool.mutant(Mutant::ConditionIgnored) => {}
+            Commit::Unmet(index) => {
+                if self.pool.mutant(Mutant::UnmetBatchLogged) {
+                    let _ = self.log_batch(&self.view.load().active, ops, self.order.next(), false);
                 }
-                return Attempt::of(&self.view.load(), unmet_or_error);
+                return Ok(Commit::Unmet(index));
             }
+            Commit::Done => {}
         }
-        if let Some(log) = self.group_log() {
-            let stored = self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false));
-            drop((stripes, writing));
-            let view = self.view.load();
-            let committed = stored.and_then(|number| self.wait_committed(log, number));
-            return Attempt::of(&view, committed.map(|()| Commit::Done));
-        }
-        let view = self.view.load();
-        let outcome = match &self.log {
-            Some(log) => self.append_batch_shared(log, ops, from),
-            None => self.append_batch(&view, ops, from),
+        let Some(log) = &self.log else {
+            self.append_batch(&self.view.load(), ops, from)?;
+            return Ok(Commit::Done);
         };
-        Attempt::of(&view, outcome.map(|()| Commit::Done))
+        let number = self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false))?;
+        drop(stripes);
+        drop(writing);
+        if log.is_group_commit() {
+            self.wait_committed(log, number)?;
+        }
+        Ok(Commit::Done)
     }
 
-    /// Appends a batch to the shared log, when writes do not wait for their group.
-    fn append_batch_shared(&self, log: &SharedLog, ops: &[Op<'_>], from: usize) -> Result<()> {
-        self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false)).map(|_| ())
-    }
-
-    /// Appends a batch to the log of this thread, and publishes it.
+    /// Appends a batch to the log of this thread, and publishes it. The caller holds the stripes.
     fn append_batch(&self, view: &View, ops: &[Op<'_>], from: usize) -> Result<()> {
         let memtable = &view.active;
         // Deletes of absent keys need no record, but a record of them is harmless.
         let number = self.order.next();
-        let positions = self.with_small(ops, from, |ops| memtable.append_batch(ops, number, &self.reserve, false))?;
-        let keep = self.order.has_snapshots();
+        let positions = self.with_small(ops, from, |ops| self.log_batch(memtable, ops, number, false))?;
         self.batches.fetch_add(1, Ordering::SeqCst);
-        for (op, at) in ops.iter().zip(positions) {
-            let old = memtable.publish(op.key, hash(op.key), at, keep);
-            self.note_replaced(memtable, old);
-        }
+        self.publish_batch(memtable, ops, &positions);
         self.batches.fetch_sub(1, Ordering::SeqCst);
-        memtable.check_dram_limit();
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 mod close;
 mod inner;
+mod key_ops;
 mod open;
 mod read;
 mod recover;

@@ -246,7 +246,7 @@ impl Inner {
     /// absent.
     fn locate_all<'v>(&self, view: &'v View, keys: &[&[u8]], hashes: &[u64; GROUP_KEYS]) -> [Located<'v>; GROUP_KEYS] {
         if !view.active.is_empty() {
-            view.active.tree.prefetch_batch(keys.iter().copied());
+            view.active.index.prefetch_batch(keys.iter().copied());
         }
         let how = self.lookup_options();
         let mut tables = [None; GROUP_KEYS];

@@ -36,7 +36,7 @@ use lodestore_media::{ExtentKind, Mutant, NvPtr, Pool};
 use crate::db::salvage;
 use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::lock;
-use crate::memtable::{Memtable, MemtableLimits, MemtableOptions, Records, Written};
+use crate::memtable::{Memtable, MemtableLimits, MemtableOptions, Records};
 use crate::space::gauge::Gauge;
 use crate::space::sizes::Sizes;
 use crate::sst::hash;
@@ -53,6 +53,7 @@ use crate::wal::entry::{Entry, Payload};
 use crate::wal::segment::{
     Mode, SEGMENT_HEADER_BYTES, SPARE_BYTES, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
 };
+use crate::wal::writer::Written;
 
 mod reach;
 #[cfg(test)]
@@ -488,7 +489,7 @@ impl Replay<'_> {
         }
         let _stripe = self.order.lock(hash(key));
         self.order.raise_last(number);
-        if let Some(there) = self.memtable.tree.get(&Records(self.pool), key)
+        if let Some(there) = self.memtable.index.get(&Records(self.pool), key)
             && self.number_of(there)? > number
             && !self.pool.mutant(Mutant::ReplayIgnoresNumbers)
         {

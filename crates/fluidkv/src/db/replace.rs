@@ -157,7 +157,7 @@ impl Inner {
         let number = if ops.is_empty() {
             None
         } else {
-            self.with_small(&ops, self.sizes.value_threshold, |ops| self.store_moved(view, ops))?
+            self.with_small(&ops, self.sizes.value_threshold, |ops| self.write_moved(&view.active, ops))?
         };
         Ok((replaced, number))
     }
@@ -182,25 +182,5 @@ impl Inner {
         let now = known.map_or(Ok(None), |known| self.value_of(replace.key, known))?;
         let same = now.filter(|(value, _)| *value == replace.old || self.pool.mutant(Mutant::ReplacedBlindly));
         Ok(same.map(|(_, expiry)| expiry))
-    }
-
-    /// Writes a record of moves, and publishes it unless a group does.
-    fn store_moved(&self, view: &View, ops: &[Op<'_>]) -> Result<Option<u64>> {
-        if let Some(log) = &self.log {
-            return self.apply_batch_shared(log, ops, true).map(Some);
-        }
-        let memtable = &view.active;
-        let number = self.order.next();
-        let positions = memtable.append_batch(ops, number, &self.reserve, true)?;
-        if self.separator.is_some() {
-            memtable.separation.note_moved(&positions);
-        }
-        let keep = self.order.has_snapshots();
-        for (op, at) in ops.iter().zip(positions) {
-            let old = memtable.publish(op.key, hash(op.key), at, keep);
-            self.note_replaced(memtable, old);
-        }
-        memtable.check_dram_limit();
-        Ok(None)
     }
 }

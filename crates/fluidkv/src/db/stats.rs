@@ -197,7 +197,7 @@ impl FluidKv {
             engine: ENGINE,
             medium: inner.pool.medium_name(),
             durability: inner.pool.durability(),
-            keys: in_tables + view.memtables().map(|memtable| memtable.tree.len() as u64).sum::<u64>(),
+            keys: in_tables + view.memtables().map(|memtable| memtable.index.len() as u64).sum::<u64>(),
             dram_bytes,
             dram_fixed_bytes,
             dram_budget_bytes: inner.options.dram_budget,

@@ -15,9 +15,9 @@ use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::db::batch::Conditions;
 use crate::db::close::Running;
+use crate::db::key_ops::When;
 use crate::db::open::{check_budget, make, open};
 use crate::db::replace::Replace;
-use crate::db::write::When;
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
 use crate::locks::lock;
 use crate::options::FluidOptions;

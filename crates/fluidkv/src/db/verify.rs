@@ -61,7 +61,7 @@ impl Inner {
         let tables = view.ranges.list.iter().flat_map(|range| range.sorted().flat_map(|sorted| &sorted.tables));
         let mut owned: Vec<u64> = tables.map(|table| table.descriptor.at.raw()).collect();
         for memtable in view.memtables() {
-            owned.extend(memtable.segments().iter().map(|segment| segment.at.raw()));
+            owned.extend(memtable.log.segments().iter().map(|segment| segment.at.raw()));
         }
         owned.extend(self.values.all().iter().map(|segment| segment.at.raw()));
         owned.extend(self.reserve.held().iter().map(|at| at.raw()));

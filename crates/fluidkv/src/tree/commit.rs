@@ -19,7 +19,7 @@
 //!
 //! **`interval`**. A write is stored, published and answered at once. A thread syncs the gathered
 //! writes twice per window. A crash leaves a prefix of the writes in log order
-//! (`memtable/shared.rs`, Invariant 1), which is an order in which the writes can have happened.
+//! (`wal/writer/shared.rs`, Invariant 1), which is an order in which the writes can have happened.
 //!
 //! Invariants
 //! 1. Sequence numbers are drawn in log order, under `append_lock`. The active memtable also
@@ -43,32 +43,15 @@ use lodestore_media::{MediumKind, Mutant};
 
 use crate::locks::lock;
 use crate::memtable::Memtable;
-use crate::memtable::shared::{Log, Positions, RecordContent, Stored};
 use crate::tree::Tree;
 use crate::tree::counts::Counts;
 use crate::tree::sequence::Order;
 use crate::tree::shared_log::{Gathered, Pending, SharedLog};
+use crate::wal::writer::shared::{Positions, RecordContent, Stored};
 
 /// How often a write that reads first releases its stripe to wait for other writes in it. After
 /// that it waits with the stripe held, so that it cannot starve.
 const STRIPE_RELEASES_MAX: u32 = 2;
-
-/// The shared log, as an append uses it.
-struct Appending<'a>(&'a Tree, &'a SharedLog);
-
-impl Log for Appending<'_> {
-    fn next(&self) -> u64 {
-        self.0.order.next()
-    }
-
-    fn durable(&self) -> u64 {
-        self.1.group.done()
-    }
-
-    fn commit_pending(&self) -> Result<()> {
-        if self.0.pool.mutant(Mutant::SuccessorEarly) { Ok(()) } else { self.0.commit_all_pending(self.1) }
-    }
-}
 
 impl Tree {
     /// Returns the shared log if writes wait for their group.
@@ -104,8 +87,22 @@ impl Tree {
         self.pool.check()?;
         // The newest memtable: it changes only under `append_lock`.
         let memtable = Arc::clone(&self.view.load().active);
-        let stored = memtable.append_shared(content, &Appending(self, log), &self.reserve)?;
-        let Stored { number, positions, range, spare } = stored;
+        let (len, mut open) = (content.len(&self.pool)?, memtable.log.lock());
+        if !open.fits(len) {
+            // A new segment begins only when everything before it in the log is durable.
+            if !self.pool.mutant(Mutant::SuccessorEarly) {
+                self.commit_all_pending(log)?;
+            }
+            open.mark_durable_end(log.group.done());
+        }
+        let reserved = open.reserve(len, content.frees_space(), &self.reserve)?;
+        let number = self.order.next();
+        let stored = open.store_shared(&reserved, content, (number, log.group.done()))?;
+        drop(open);
+        let Stored { positions, range, spare, checks_dram } = stored;
+        if checks_dram {
+            memtable.check_dram_limit();
+        }
         if let (RecordContent::Batch(_, true), Positions::Batch(positions), true) =
             (content, &positions, self.separator.is_some())
         {
@@ -164,7 +161,7 @@ impl Tree {
             return false;
         }
         Counts::add(&self.counts.commits, 1);
-        let _ = self.view.load().memtables().any(|memtable| memtable.mark_shared(last));
+        let _ = self.view.load().memtables().any(|memtable| memtable.log.mark_shared_end(last));
         log.publishing.store(last, Ordering::SeqCst);
         let keep = self.order.has_snapshots();
         let published = gathered.writes.iter().try_for_each(|write| self.publish_write(log, write, keep));
@@ -199,7 +196,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    fn lock_published(&self, log: &SharedLog, hash: u64) -> Result<MutexGuard<'_, ()>> {
+    pub(crate) fn lock_published(&self, log: &SharedLog, hash: u64) -> Result<MutexGuard<'_, ()>> {
         let mut tries = 0;
         loop {
             let stripe = self.order.lock(hash);
@@ -234,26 +231,6 @@ impl Tree {
     pub(crate) fn wait_all_published(&self, log: &SharedLog) -> Result<()> {
         let last = log.last.iter().map(|last| last.load(Ordering::Relaxed)).max().unwrap_or(0);
         if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
-    }
-
-    /// Runs a write of one key under its stripe. Waits for its group without the stripe. `blind`:
-    /// the write reads nothing first.
-    pub(crate) fn with_group<T>(
-        &self,
-        log: &SharedLog,
-        (hash, blind): (u64, bool),
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        let writing = self.order.writing();
-        let stripe = if blind { self.order.lock(hash) } else { self.lock_published(log, hash)? };
-        let done = work()?;
-        // The number of this write, or, if it wrote nothing, of an earlier one.
-        let number = log.last_of(hash);
-        drop((stripe, writing));
-        if !self.pool.mutant(Mutant::AnsweredBeforeSync) {
-            self.wait_committed(log, number)?;
-        }
-        Ok(done)
     }
 
     /// Syncs the gathered writes several times per window until the store is closed.

@@ -1,6 +1,7 @@
 //! The state of an open store without its background work: the tree of memtables and tables, and
 //! the accounts of its space. Background work (`background/`) and the operations (`db/`) share it.
 
+mod append;
 pub(crate) mod budget;
 pub(crate) mod commit;
 pub(crate) mod counts;

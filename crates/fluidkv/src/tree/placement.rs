@@ -140,7 +140,7 @@ impl Tree {
     fn begin_segment(&self, (least, most): (u64, u64), appender: Appender) -> Result<Arc<ValueSegment>> {
         self.reserve.note_values();
         // A log that ends before this segment was begun is damaged: its hint proves that.
-        self.view.load().active.flush_ends();
+        self.view.load().active.log.flush_ends();
         let (at, bytes) = match appender {
             Appender::Writer => self.reserve.alloc_values_for_put(&self.pool, (least, most))?,
             Appender::Collector => self.reserve.alloc_for_collection(&self.pool, (least, most))?,

@@ -11,8 +11,8 @@ use lodestore_media::{NvPtr, Pool};
 
 use crate::locks::lock;
 use crate::memtable::Memtable;
-use crate::memtable::shared::Positions;
 use crate::tree::sequence::{Order, STRIPES};
+use crate::wal::writer::shared::Positions;
 
 /// Syncs per window. Writes stored during a sync wait for the next one.
 const SYNCS_PER_WINDOW_COUNT: u32 = 2;

@@ -123,6 +123,12 @@ impl Op<'_> {
         span(self.expiry.is_some(), self.key.len(), self.payload.bytes().len()).next_multiple_of(ENTRY_ALIGN_BYTES)
     }
 
+    /// Returns whether it deletes its key.
+    #[inline]
+    pub(crate) fn is_delete(&self) -> bool {
+        self.payload == Payload::Tombstone
+    }
+
     fn flags(&self) -> u8 {
         let kind = match self.payload {
             Payload::Value(_) => 0,

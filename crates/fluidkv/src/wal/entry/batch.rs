@@ -15,7 +15,8 @@
 //! equals that of the entry it has.
 
 use lodestore_contract::limits::BATCH_OPS_MAX;
-use lodestore_media::u32_at;
+use lodestore_contract::{Error, Result};
+use lodestore_media::{Pool, u32_at};
 
 use super::{
     BATCH_FLAG, DURABLE_FLAG, ENTRY_ALIGN_BYTES, ENTRY_HEADER_BYTES, Entry, Fields, Frame, GAP_SHIFT, Header,
@@ -85,6 +86,19 @@ impl<'a> BatchRecord<'a> {
             Some(at)
         })
     }
+}
+
+/// Returns the bytes of a batch record of these operations.
+///
+/// # Errors
+/// [`Error::Full`] if no record can have them.
+pub(crate) fn batch_len(pool: &Pool, ops: &[Op<'_>]) -> Result<usize> {
+    BatchRecord::len_of(ops).ok_or_else(|| Error::Full { needed: u64::MAX, capacity: pool.options().capacity })
+}
+
+/// Returns whether a batch only deletes.
+pub(crate) fn only_deletes(ops: &[Op<'_>]) -> bool {
+    ops.iter().all(Op::is_delete)
 }
 
 /// A batch that was found whole.
