@@ -41,8 +41,8 @@ use crate::values::separator::Expired;
 use crate::version::cursor::{Merge, SortedCursor, Source};
 use crate::version::manifest::{Edit, Key};
 use crate::version::publish::{Publisher, publish};
+use crate::version::range::Range;
 use crate::version::tables::{Sorted, TableHandle};
-use crate::version::view::Range;
 
 /// The result of a merge.
 pub(crate) struct Merged {

@@ -19,8 +19,9 @@ use crate::sst::Reads;
 use crate::tree::counts::Counts;
 use crate::values::record::Pointer;
 use crate::version::cursor::{Merge, SortedCursor, Source};
+use crate::version::known::Known;
+use crate::version::range::Range;
 use crate::version::tables::{NEVER_STALE_MILLIS, Sorted, TableHandle};
-use crate::version::view::{Known, Range};
 
 /// Divisor: a table is merged once this share of it has expired.
 const EXPIRED_SHARE_DIVISOR: u64 = 8;

@@ -28,9 +28,10 @@ use crate::tree::counts::Counts;
 use crate::values::Dead;
 use crate::values::separator::Expired;
 use crate::version::cursor::MemtableCursor;
+use crate::version::known::Known;
 use crate::version::manifest::Edit;
+use crate::version::range::{Range, Ranges};
 use crate::version::tables::TableHandle;
-use crate::version::view::{Known, Range, Ranges};
 
 /// The tables of some ranges, by range, with the large and the stored values of the dropped pairs.
 #[derive(Default)]

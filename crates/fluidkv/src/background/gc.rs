@@ -32,13 +32,14 @@ use crate::background::scheduler::Background;
 use crate::locks::lock;
 use crate::sst::{Slot, hash};
 use crate::tree::counts::Counts;
-use crate::tree::placement::Appender;
 use crate::values::Dead;
 use crate::values::record::{Record, SEGMENT_HEADER_BYTES, name_of};
 use crate::values::segment::ValueSegment;
+use crate::values::writer::Appender;
+use crate::version::known::Known;
 use crate::version::manifest::Edit;
 use crate::version::publish::publish;
-use crate::version::view::{Known, View};
+use crate::version::view::View;
 use crate::wal::entry::{Op, POINTER_BYTES, Payload};
 
 /// Values that move together, and their approximate bytes.
@@ -171,7 +172,7 @@ impl Background {
         if full {
             self.rotate_or(generation, || ());
         }
-        let all = || group.iter().zip(&moved).for_each(|(record, moved)| self.forget_value(record.key, moved));
+        let all = || group.iter().zip(&moved).for_each(|(record, moved)| self.values.forget(record.key, moved));
         outcome.inspect_err(|_| all())
     }
 

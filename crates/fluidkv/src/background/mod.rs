@@ -21,12 +21,12 @@
 //! * If nothing else is due, a range without runs is compacted if it has many small tables
 //!   (`background/compact.rs`).
 //! * If that is not due either, two neighbouring ranges with little data are joined
-//!   (`version/view.rs` has the limits).
+//!   (`version/range.rs` has the limits).
 //! * If the reserve lacks free space, the largest range is halved, if the split costs less space
 //!   than it saves (`background/compact.rs`).
 //!
-//! `background/policy.rs` chooses by these rules and runs the task. `background/reclaim.rs` runs
-//! everything that is due at once (`settle`: flush and compact).
+//! `background/policy.rs` chooses by these rules, and `background/worker.rs` runs the task.
+//! `background/reclaim.rs` runs everything that is due at once (`settle`: flush and compact).
 //!
 //! If a task lacks space while others run, it is retried *alone*, and so are all later tasks, until
 //! the reserve is whole. The reserve holds the space of one task (`space/reserve.rs`).
@@ -66,120 +66,15 @@ pub(crate) mod scheduler;
 mod separate;
 mod table_writer;
 pub(crate) mod throttle;
+mod worker;
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-use lodestore_contract::{Error, Result};
-
-use crate::background::governor::Sample;
-use crate::background::scheduler::{Background, Due};
-use crate::locks::lock;
+use std::time::Duration;
 
 pub(crate) use reclaim::RECLAIM_TIMEOUT;
 pub(crate) use rotate::Rotation;
 
-/// How long a worker sleeps if no task is due.
-const IDLE_PAUSE: Duration = Duration::from_millis(50);
-/// Divisor: while there are no writes, a memtable with this share of a full log is worth a flush.
-const IDLE_FLUSH_DIVISOR: u64 = 16;
 /// Longest time that a writer waits before it checks again.
 const WRITER_WAIT_TIMEOUT: Duration = Duration::from_millis(20);
-
-/// Returns the error of a failed flush for a writer. Damage is that of another key.
-fn flush_error(error: Error) -> Error {
-    match error {
-        Error::Corrupt { place, what, .. } => {
-            Error::corrupt(place, format!("no more is written, since what is there cannot be flushed: {what}"))
-        }
-        other => other,
-    }
-}
-
-impl Background {
-    /// Freezes a memtable that is full. If too many wait already, stalls writers.
-    pub(crate) fn freeze(&self, generation: u64) {
-        let rotation = self.rotate_or(generation, || self.scheduler.pace.stall());
-        if self.options.workers == 0 && rotation == Rotation::Done {
-            self.run_due_tasks(Due::Needed);
-        }
-    }
-
-    /// Waits until a memtable has been flushed.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], [`Error::Poisoned`]; [`Error::Full`] if the flush lacked space,
-    /// [`Error::Corrupt`] if it met damage, [`Error::Io`] if the operating system refused an
-    /// operation.
-    pub(crate) fn wait_until_flushed(&self) -> Result<()> {
-        loop {
-            let mut busy = lock(&self.scheduler.busy);
-            if !self.scheduler.pace.is_stalled() {
-                return Ok(());
-            }
-            self.open.check()?;
-            self.pool.check()?;
-            if !busy.flushing
-                && let Some(error) = busy.failures.take_flush_error()
-            {
-                return Err(flush_error(error));
-            }
-            let seen = busy.changes;
-            drop(busy);
-            if self.options.workers == 0 {
-                // The store has no workers: this thread does it, unless another writer does so now.
-                self.run_due_tasks(Due::Needed);
-            }
-            self.scheduler.wait_for_change(seen, WRITER_WAIT_TIMEOUT);
-        }
-    }
-
-    /// Runs a worker until the store is closed.
-    pub(crate) fn run_worker(&self) {
-        while self.open.is_open() {
-            let seen = self.scheduler.changes();
-            let due = self.scheduler.due(self.order.last());
-            self.freeze_if_due(due);
-            self.scheduler.governor.tick(Instant::now(), || self.sample());
-            if let Some(task) = self.next_task(due) {
-                self.run(task);
-                continue;
-            }
-            if self.open.is_open() {
-                self.scheduler.wait_for_change(seen, IDLE_PAUSE);
-            }
-        }
-    }
-
-    /// Returns a sample for the governor.
-    fn sample(&self) -> Sample {
-        let view = self.view.load();
-        let active = view.active.log_bytes();
-        let retired = self.counts.logged_bytes.load(Ordering::Relaxed);
-        Sample {
-            logged: retired + active,
-            writes: self.order.last(),
-            reads: self.counts.reads.load(Ordering::Relaxed),
-            frozen: view.frozen.len(),
-        }
-    }
-
-    /// Freezes the active memtable while there are no writes, if it is worth it.
-    fn freeze_if_due(&self, due: Due) {
-        let (generation, bytes) = {
-            let view = self.view.load();
-            (view.active.generation, if view.active.is_empty() { 0 } else { view.active.log_bytes() })
-        };
-        let least = match due {
-            Due::Needed => return,
-            Due::Worthwhile => self.sizes.memtable / IDLE_FLUSH_DIVISOR,
-            Due::All | Due::Scarce => 1,
-        };
-        if bytes >= least && self.pool.check().is_ok() {
-            self.rotate_or(generation, || ());
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

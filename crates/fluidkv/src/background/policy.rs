@@ -1,18 +1,14 @@
-//! Chooses the next task of a worker, and runs it. The rules and the invariants are in
-//! `background/mod.rs`.
+//! Chooses the next task of a worker. The rules and the invariants are in `background/mod.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lodestore_contract::{Error, PoisonReason};
-use lodestore_media::Quiet;
-
 use crate::background::failures::Failure;
-use crate::background::scheduler::Background;
-use crate::background::scheduler::{Busy, Due};
+use crate::background::scheduler::{Background, Busy, Due};
 use crate::locks::lock;
 use crate::values::segment::ValueSegment;
-use crate::version::view::{Range, View};
+use crate::version::range::Range;
+use crate::version::view::View;
 
 /// Factor by which a range is compacted earlier while there are no writes.
 const IDLE_COMPACTION_FACTOR: f64 = 8.0;
@@ -35,26 +31,7 @@ pub(super) enum Task {
     Collect(Arc<ValueSegment>),
 }
 
-/// Poisons a store whose background work panics: the ranges that it held are never released, and
-/// threads that wait for it must be woken.
-struct PoisonOnPanic<'a>(&'a Background);
-
-impl Drop for PoisonOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.pool.poison(PoisonReason::Panic, "a flush, a compaction or a collection panicked");
-            self.0.scheduler.wake();
-        }
-    }
-}
 impl Background {
-    /// Runs due tasks on the calling thread.
-    pub(super) fn run_due_tasks(&self, due: Due) {
-        while let Some(task) = self.next_task(due) {
-            self.run(task);
-        }
-    }
-
     pub(super) fn next_task(&self, due: Due) -> Option<Task> {
         match self.find_task(due) {
             Search::Task(task) => Some(task),
@@ -149,60 +126,5 @@ impl Background {
             Due::Worthwhile => (bytes * IDLE_COMPACTION_FACTOR).max(runs),
             Due::All | Due::Scarce => bytes.max(runs).max(1.0),
         }
-    }
-
-    /// Runs a task. Its events are reported after it has ended and woken the waiting threads.
-    pub(super) fn run(&self, task: Task) {
-        let _quiet = Quiet::begin();
-        let _poison_on_panic = PoisonOnPanic(self);
-        match task {
-            Task::Flush => {
-                let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));
-                let mut busy = lock(&self.scheduler.busy);
-                busy.flushing = false;
-                if let Some(outcome) = busy.record_outcome(outcome.map(|_| ())) {
-                    busy.failures.note_flush(outcome, self.usable_bytes());
-                }
-            }
-            Task::Compact(range) => {
-                let id = range.id;
-                let outcome = self.compact(&range).inspect_err(|error| self.corrupt(error));
-                // Threads that wait for the end of this task count on the space of its tables.
-                drop(range);
-                let mut busy = lock(&self.scheduler.busy);
-                busy.ranges.remove(&id);
-                if let Some(outcome) = busy.record_outcome(outcome) {
-                    busy.failures.note_range(id, outcome, self.usable_bytes());
-                }
-            }
-            Task::Join(range, next) => {
-                let outcome = self.join((range, next));
-                let mut busy = lock(&self.scheduler.busy);
-                busy.ranges.remove(&range);
-                busy.ranges.remove(&next);
-                // A join frees no space.
-                if let Some(outcome @ Err(_)) = busy.record_outcome(outcome) {
-                    busy.failures.note_range(range, outcome, self.usable_bytes());
-                }
-            }
-            Task::Collect(segment) => {
-                let outcome = self.collect(&segment).inspect_err(|error| self.corrupt(error));
-                let mut busy = lock(&self.scheduler.busy);
-                busy.collecting = false;
-                if matches!(outcome, Err(Error::Corrupt { .. })) {
-                    // An unreadable key keeps its segment. Other segments are still collected.
-                    segment.damaged.store(true, Ordering::Release);
-                } else if let Some(outcome) = busy.record_outcome(outcome) {
-                    busy.failures.note_collection(outcome, self.usable_bytes());
-                }
-            }
-        }
-        let whole = self.reserve.refill(&self.pool);
-        self.note_dram();
-        let mut busy = lock(&self.scheduler.busy);
-        // Not after a task that lacked space: its next attempt must be alone.
-        busy.serial &= !(whole && busy.has_succeeded);
-        drop(busy);
-        self.scheduler.wake();
     }
 }

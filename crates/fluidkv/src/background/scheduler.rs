@@ -11,7 +11,7 @@ use lodestore_contract::{Error, Result};
 
 use crate::background::failures::{Failure, Failures};
 use crate::background::governor::Governor;
-use crate::background::throttle::Pace;
+use crate::background::throttle::Throttle;
 use crate::locks::lock;
 use crate::space::sizes::MEMTABLES_MAX;
 use crate::tree::Tree;
@@ -70,7 +70,7 @@ impl Busy {
 pub(crate) struct Scheduler {
     pub(crate) busy: Mutex<Busy>,
     changed: Condvar,
-    pub(crate) pace: Pace,
+    pub(crate) throttle: Throttle,
     /// The last sequence number that workers saw, and since when.
     seen: Mutex<Option<(u64, Instant)>>,
     pub(crate) governor: Governor,
@@ -100,7 +100,7 @@ impl Scheduler {
         Self {
             busy: Mutex::default(),
             changed: Condvar::new(),
-            pace: Pace::new(),
+            throttle: Throttle::new(),
             seen: Mutex::new(None),
             governor: Governor::new(workers),
             small_merges_stopped: AtomicBool::new(false),
@@ -115,8 +115,8 @@ impl Scheduler {
         let slow = (count >= THROTTLE_MEMTABLES_MIN)
             .then(|| self.governor.flush_bandwidth() / (1 << (count - THROTTLE_MEMTABLES_MIN).min(8)) as f64);
         // A stall lasts until one more memtable may wait.
-        if (count as u64) < MEMTABLES_MAX - 1 || !self.pace.is_stalled() {
-            self.pace.limit(slow);
+        if (count as u64) < MEMTABLES_MAX - 1 || !self.throttle.is_stalled() {
+            self.throttle.limit(slow);
         }
         self.wake();
     }

@@ -40,8 +40,9 @@ use crate::tree::Tree;
 use crate::values::record::Pointer;
 use crate::values::separator::{Expired, Separable, Separator};
 use crate::version::cursor::{MemtableCursor, Pair};
+use crate::version::known::Known;
+use crate::version::range::{Range, Ranges};
 use crate::version::tables::{LookupOptions, Sorted};
-use crate::version::view::{Known, Range, Ranges};
 use crate::wal::entry::Payload;
 
 /// Maximum number of values per call of [`Separator::separate`].
@@ -239,7 +240,7 @@ impl Tree {
         loop {
             let next = cursor.next()?.filter(|pair| upper.is_none_or(|upper| pair.key < upper));
             keys.extend(next.as_ref().map(|pair| (pair.key, hash(pair.key))));
-            if next.is_none() || keys.len() == crate::version::view::LOOKUP_KEYS {
+            if next.is_none() || keys.len() == crate::version::range::LOOKUP_KEYS {
                 // If a damaged filter hides a dead value, its space waits for a garbage collection.
                 range.find_each(&keys, how, Reads::Trusted, &mut |_, known| match known {
                     Ok(Known::Value(stored, _)) => deaths.add(stored),

@@ -17,9 +17,9 @@ use crate::values::Dead;
 use crate::values::record::Pointer;
 use crate::values::separator::Expired;
 use crate::version::cursor::Pair;
+use crate::version::known::Known;
 use crate::version::manifest::{Key, TableDescriptor};
 use crate::version::tables::{NEVER_STALE_MILLIS, TableHandle};
-use crate::version::view::Known;
 
 /// Tables that are written but not named yet: freed when dropped.
 struct Unnamed(Vec<Arc<TableHandle>>);

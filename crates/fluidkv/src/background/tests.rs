@@ -2,22 +2,24 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
-use lodestore_contract::{Event, Store};
+use lodestore_contract::{Error, Event, Store};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, PoolOptions};
 
 use super::policy::Task;
 use super::reclaim::FLUSH_AND_COMPACT_TIMEOUT;
 use super::*;
-use crate::background::scheduler::Scheduler;
+use crate::background::scheduler::{Background, Due, Scheduler};
 use crate::layout::KIND_LOG;
+use crate::locks::lock;
 use crate::space::sizes::MEMTABLES_MAX;
 use crate::version::publish::publish;
+use crate::version::range::Range;
 use crate::version::tables::Sorted;
-use crate::version::view::Range;
 use crate::wal::segment::{SEGMENT_HEADER_BYTES, SPARE_BYTES};
 use crate::{FluidKv, FluidOptions};
 
@@ -276,15 +278,15 @@ fn there_are_never_more_memtables_than_the_maximum() {
         }
     });
     assert_eq!(inner.rotate(), Rotation::AtLimit);
-    assert!(!inner.scheduler.pace.is_stalled(), "nobody has to write");
+    assert!(!inner.scheduler.throttle.is_stalled(), "nobody has to write");
     // The last writer of a frozen memtable arrives late: the active one has space.
     let active = inner.view.load().active.generation;
     inner.freeze(active - 1);
-    assert!(!inner.scheduler.pace.is_stalled());
+    assert!(!inner.scheduler.throttle.is_stalled());
     inner.freeze(active);
-    assert!(inner.scheduler.pace.is_stalled() && memtables(inner) == MEMTABLES_MAX);
+    assert!(inner.scheduler.throttle.is_stalled() && memtables(inner) == MEMTABLES_MAX);
     assert_settles(&store, &told);
-    assert!(!inner.scheduler.pace.is_stalled());
+    assert!(!inner.scheduler.throttle.is_stalled());
     assert_all(&store, 0..400, 1);
 }
 
@@ -411,13 +413,13 @@ fn a_flush_refused_by_the_system_is_reported_and_retried_by_the_next_write() {
         inner.rotate();
     }
     inner.freeze(inner.view.load().active.generation);
-    assert!(inner.scheduler.pace.is_stalled());
+    assert!(inner.scheduler.throttle.is_stalled());
     let refused = Error::io("opening", "a region", std::io::Error::from_raw_os_error(24));
     lock(&inner.scheduler.busy).failures.note_flush(Err(refused), 0);
     let put = store.put(b"key", b"value");
     assert!(matches!(put, Err(Error::Io { .. })), "{put:?}");
     store.put(b"key", b"value").expect("the flush is tried again");
-    assert!(!inner.scheduler.pace.is_stalled());
+    assert!(!inner.scheduler.throttle.is_stalled());
     assert_settles(&store, &told);
     assert_all(&store, 0..MEMTABLES_MAX, 1);
 }

@@ -20,7 +20,7 @@ const SLEEP_WAIT_MIN: Duration = Duration::from_micros(300);
 const RATE_MIN: f64 = 1e6;
 
 /// See the module.
-pub(crate) struct Pace {
+pub(crate) struct Throttle {
     start: Instant,
     /// Nanoseconds per MiB: 0 for no limit, `u64::MAX` for stopped.
     ns_per_mib: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct Pace {
     sleeps: bool,
 }
 
-impl Pace {
+impl Throttle {
     pub(crate) fn new() -> Self {
         Self { start: Instant::now(), ns_per_mib: AtomicU64::new(0), next: AtomicU64::new(0), sleeps: false }
     }
@@ -98,21 +98,21 @@ mod tests {
 
     #[test]
     fn unlimited_writers_do_not_wait() {
-        let pace = Pace::new();
-        assert!(pace.is_unlimited());
-        assert_eq!(pace.reserve_time(1 << 30, 5), Duration::ZERO);
+        let throttle = Throttle::new();
+        assert!(throttle.is_unlimited());
+        assert_eq!(throttle.reserve_time(1 << 30, 5), Duration::ZERO);
     }
 
     #[test]
     fn throttled_writers_share_the_rate() {
-        let pace = Pace::new();
-        pace.limit(Some(f64::from(1 << 20)));
+        let throttle = Throttle::new();
+        throttle.limit(Some(f64::from(1 << 20)));
         // A KiB needs 977 microseconds; the first write starts at once, and each later one after
         // the writes before it.
-        let waits: Vec<_> = (0..5).map(|_| pace.reserve_time(1024, 0).as_micros()).collect();
+        let waits: Vec<_> = (0..5).map(|_| throttle.reserve_time(1024, 0).as_micros()).collect();
         assert_eq!(waits, [0, 976, 1953, 2929, 3906]);
         assert_eq!(
-            pace.reserve_time(1024, 1_000_000_000),
+            throttle.reserve_time(1024, 1_000_000_000),
             Duration::ZERO,
             "time that nobody used is not saved, nor owed"
         );
@@ -120,19 +120,19 @@ mod tests {
 
     #[test]
     fn no_writer_waits_longer_than_the_maximum_lead() {
-        let pace = Pace::new();
-        pace.limit(Some(1.0));
+        let throttle = Throttle::new();
+        throttle.limit(Some(1.0));
         for _ in 0..1000 {
-            assert!(pace.reserve_time(u64::MAX, 0) <= CLOCK_LEAD_MAX);
+            assert!(throttle.reserve_time(u64::MAX, 0) <= CLOCK_LEAD_MAX);
         }
     }
 
     #[test]
     fn a_stall_is_not_a_throttle() {
-        let pace = Pace::new();
-        pace.stall();
-        assert!(pace.is_stalled() && !pace.is_unlimited());
-        pace.limit(None);
-        assert!(pace.is_unlimited() && !pace.is_stalled());
+        let throttle = Throttle::new();
+        throttle.stall();
+        assert!(throttle.is_stalled() && !throttle.is_unlimited());
+        throttle.limit(None);
+        assert!(throttle.is_unlimited() && !throttle.is_stalled());
     }
 }

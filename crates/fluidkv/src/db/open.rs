@@ -19,9 +19,9 @@ use crate::space::gauge::Gauge;
 use crate::space::reserve::Reserve;
 use crate::space::sizes::Sizes;
 use crate::tree::Tree;
+use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
-use crate::tree::sequence::Order;
-use crate::tree::shared_log::SharedLog;
+use crate::tree::sequence::{Order, STRIPES};
 use crate::values::ValueLog;
 use crate::values::segment::Hold;
 use crate::version::manifest::state::ManifestState;
@@ -66,7 +66,7 @@ fn assemble(pool: Arc<Pool>, options: &FluidOptions, parts: Parts, reserve: Arc<
     let scheduler = Scheduler::new(options.workers);
     scheduler.set_frozen(count);
     let tree = Tree {
-        log: SharedLog::of(&pool, order.last()),
+        log: SharedLog::of(&pool, order.last(), STRIPES),
         identities: Identities::above(publisher.state.ranges().iter().flat_map(|range| range.tables()), pool.opening()),
         view: ArcSwap::from_pointee(view),
         publisher: Mutex::new(publisher),

@@ -11,8 +11,9 @@ use crate::db::inner::Inner;
 use crate::sst::{Block, Reads, Slot, Table, hash};
 use crate::tree::ABSENT_SAMPLE_RATIO;
 use crate::tree::counts::Counts;
+use crate::version::known::Known;
 use crate::version::tables::LookupOptions;
-use crate::version::view::{Known, View};
+use crate::version::view::View;
 
 /// About one lookup in this many is counted.
 const SAMPLE_INTERVAL: u64 = 64;

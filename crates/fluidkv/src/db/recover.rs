@@ -50,8 +50,9 @@ use crate::version::manifest::state::ManifestState;
 use crate::version::tables::TableHandle;
 use crate::wal::entry::batch::Record;
 use crate::wal::entry::{Entry, Payload};
+use crate::wal::reader::{Mode, SegmentReader};
 use crate::wal::segment::{
-    Mode, SEGMENT_HEADER_BYTES, SPARE_BYTES, SegmentHeader, SegmentReader, end_hint, end_hint_at, end_mark, spare_at,
+    SEGMENT_HEADER_BYTES, SPARE_BYTES, SegmentHeader, end_hint, end_hint_at, end_mark, spare_at,
 };
 use crate::wal::writer::Written;
 

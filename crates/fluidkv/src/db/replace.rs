@@ -21,8 +21,10 @@ use lodestore_media::Mutant;
 use crate::db::inner::Inner;
 use crate::db::read::check_key;
 use crate::sst::{Slot, hash};
+use crate::version::known::Known;
+use crate::version::range::Ranges;
 use crate::version::tables::LookupOptions;
-use crate::version::view::{Known, Ranges, View};
+use crate::version::view::View;
 use crate::wal::entry::{Op, Payload};
 
 /// Maximum number of keys of a record, and bytes of log at which no more keys are added.

@@ -28,7 +28,8 @@ use crate::space::dram::MEMTABLE_DRAM_MIN;
 use crate::space::sizes::MEMTABLES_MAX;
 use crate::sst::{Cursor, Slot, hash};
 use crate::version::cursor::{MemtableCursor, Merge, Pair, RangesCursor, Source};
-use crate::version::view::{Known, View};
+use crate::version::known::Known;
+use crate::version::view::View;
 
 /// Pairs that an owned scan copies at first.
 const CHUNK_PAIRS_MIN: usize = 16;
@@ -51,7 +52,10 @@ impl Moment {
             let view = inner.view.load_full();
             let number = match inner.group_log() {
                 None => inner.order.begin_snapshot(),
-                Some(log) => log.begin_snapshot(&inner.order),
+                Some(log) => {
+                    inner.order.hold_versions();
+                    log.snapshot_number()
+                }
             };
             // If the view changed in between, its tables might already include a memtable with
             // higher numbers, or it might not name one with lower numbers.

@@ -8,7 +8,7 @@ use super::store::FluidKv;
 use crate::db::inner::Inner;
 use crate::layout::ENGINE;
 use crate::locks::lock;
-use crate::tree::shared_log::SharedLog;
+use crate::tree::commit::SharedLog;
 use crate::values::ValueLog;
 use crate::values::segment::ValueSegment;
 

@@ -108,7 +108,7 @@ impl FluidKv {
         let mut inner = if there { open(pool, report, options)? } else { make(pool, options)? };
         if separator.is_some() {
             // A separator writes values in the background, and may first have to yield to writers.
-            inner.background.scheduler.pace.sleep();
+            inner.background.scheduler.throttle.sleep();
         }
         inner.background.tree.separator = separator;
         let inner = Arc::new(inner);

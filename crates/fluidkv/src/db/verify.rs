@@ -14,8 +14,9 @@ use crate::memtable::Memtable;
 use crate::sst::{Cursor, Reads, Slot, hash, verify};
 use crate::values::record::{Pointer, Record, SEGMENT_HEADER_BYTES, check_segment, name_of as place_of_values};
 use crate::values::segment::ValueSegment;
+use crate::version::known::Known;
 use crate::version::tables::{TableHandle, name_of};
-use crate::version::view::{Known, View};
+use crate::version::view::View;
 use crate::wal::entry::{POINTER_BYTES, Payload};
 
 /// Number of positions read from a memtable at once.

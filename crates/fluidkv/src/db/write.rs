@@ -1,7 +1,7 @@
 //! The write path of single keys. `db/key_ops.rs` has the operations, `db/batch.rs` the batches.
 //!
 //! [`Inner::try_write`] has the steps of a write in their order. Every write costs one fence, and a
-//! large value one more (`tree/placement.rs`). If all threads share one log (`tree/commit.rs`), the
+//! large value one more (`values/writer.rs`). If all threads share one log (`tree/commit.rs`), the
 //! steps are those of [`Inner::try_write_shared`]: the record is durable with its group, and a
 //! write waits for the group after it releases its stripe and slot.
 //!
@@ -18,11 +18,13 @@ use crate::db::inner::Inner;
 use crate::db::read::check_key;
 use crate::layout::STORED_MAX;
 use crate::sst::Slot;
-use crate::tree::Tree;
+use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
-use crate::tree::placement::Appender;
-use crate::tree::shared_log::SharedLog;
-use crate::version::view::{Known, View};
+use crate::tree::sequence::Order;
+use crate::values::ValueLog;
+use crate::values::writer::Appender;
+use crate::version::known::Known;
+use crate::version::view::View;
 use crate::wal::entry::{Op, POINTER_BYTES, Payload};
 
 /// Maximum number of retries of a write that did not fit, after a reclaim whose space other writers
@@ -59,14 +61,14 @@ pub(crate) struct Retries {
 
 /// A value in the value log that no entry names yet. Counted dead if it is dropped.
 struct UnnamedValue<'t> {
-    tree: &'t Tree,
+    values: &'t ValueLog,
     key: &'t [u8],
     pointer: [u8; POINTER_BYTES],
 }
 
 impl Drop for UnnamedValue<'_> {
     fn drop(&mut self) {
-        self.tree.forget_value(self.key, &self.pointer);
+        self.values.forget(self.key, &self.pointer);
     }
 }
 
@@ -159,7 +161,7 @@ impl Inner {
             std::mem::forget(large);
         }
         // The number of this write, or, if it stored nothing, of an earlier one.
-        let number = log.last_of(plan.hash);
+        let number = log.last_of(Order::stripe_of(plan.hash));
         let (generation, is_full) = (view.active.generation, view.active.is_full());
         drop(view);
         drop(stripe);
@@ -189,7 +191,7 @@ impl Inner {
     #[cold]
     fn store_large<'t>(&'t self, op: &Op<'t>) -> Result<([u8; POINTER_BYTES], Option<UnnamedValue<'t>>)> {
         let pointer = self.append_values(&[(op.key, op.payload.bytes())], Appender::Writer)?[0];
-        Ok((pointer, Some(UnnamedValue { tree: self, key: op.key, pointer })))
+        Ok((pointer, Some(UnnamedValue { values: &self.values, key: op.key, pointer })))
     }
 
     /// Frees space for a write that failed for lack of space or DRAM. Returns if another attempt is
@@ -301,7 +303,7 @@ impl Inner {
     /// Delays a write of this many bytes if flushes lag: throttles first, and stalls at the limit.
     #[inline]
     pub(crate) fn throttle(&self, bytes: u64) -> Result<()> {
-        if self.scheduler.pace.is_unlimited() { Ok(()) } else { self.wait_for_flushes(bytes) }
+        if self.scheduler.throttle.is_unlimited() { Ok(()) } else { self.wait_for_flushes(bytes) }
     }
 
     #[cold]
@@ -310,8 +312,8 @@ impl Inner {
             // A write by the owner's sink: the thread that reports may be the one that flushes.
             return Ok(());
         }
-        if !self.scheduler.pace.is_stalled() {
-            let waited = self.scheduler.pace.wait(bytes);
+        if !self.scheduler.throttle.is_stalled() {
+            let waited = self.scheduler.throttle.wait(bytes);
             Counts::add(&self.counts.throttled, 1);
             Counts::add(&self.counts.throttled_ns, waited.as_nanos() as u64);
             return Ok(());

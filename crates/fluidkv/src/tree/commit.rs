@@ -46,8 +46,17 @@ use crate::memtable::Memtable;
 use crate::tree::Tree;
 use crate::tree::counts::Counts;
 use crate::tree::sequence::Order;
-use crate::tree::shared_log::{Gathered, Pending, SharedLog};
+use crate::wal::group_commit::{Gathered, GroupCommit};
 use crate::wal::writer::shared::{Positions, RecordContent, Stored};
+
+/// The log that all threads share.
+pub(crate) type SharedLog = GroupCommit<Pending>;
+
+/// A write of a group, not yet published.
+pub(crate) struct Pending {
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) positions: Positions,
+}
 
 /// How often a write that reads first releases its stripe to wait for other writes in it. After
 /// that it waits with the stripe held, so that it cannot starve.
@@ -147,7 +156,7 @@ impl Tree {
 
     /// Commits a group. Returns whether it succeeded. The calling leader may hold a stripe or
     /// `append_lock`.
-    fn commit_group(&self, log: &SharedLog, gathered: &Gathered, last: u64) -> bool {
+    fn commit_group(&self, log: &SharedLog, gathered: &Gathered<Pending>, last: u64) -> bool {
         let pool = &self.pool;
         if !pool.mutant(Mutant::RecordNotFlushed) {
             gathered.ranges.iter().for_each(|(at, len)| pool.flush(*at, *len));
@@ -200,7 +209,7 @@ impl Tree {
         let mut tries = 0;
         loop {
             let stripe = self.order.lock(hash);
-            let last = log.last_of(hash);
+            let last = log.last_of(Order::stripe_of(hash));
             if log.group.done() >= last || self.pool.mutant(Mutant::ReadsBeforePending) {
                 return Ok(stripe);
             }
@@ -220,7 +229,7 @@ impl Tree {
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn wait_published(&self, log: &SharedLog, hashes: impl Iterator<Item = u64>) -> Result<()> {
-        let last = hashes.map(|hash| log.last_of(hash)).max().unwrap_or(0);
+        let last = hashes.map(|hash| log.last_of(Order::stripe_of(hash))).max().unwrap_or(0);
         if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
     }
 

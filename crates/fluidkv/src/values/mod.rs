@@ -20,9 +20,11 @@
 //!    memtables are rebuilt by the replay of their logs. A crash between value and entry, or a
 //!    write that failed there, may leave a record uncounted until its segment is collected.
 
+pub(crate) mod placement;
 pub(crate) mod record;
 pub(crate) mod segment;
 pub(crate) mod separator;
+pub(crate) mod writer;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +128,7 @@ pub(crate) struct ValueLog {
     pool: Arc<Pool>,
     /// By id, ascending.
     segments: ArcSwap<Vec<Arc<ValueSegment>>>,
-    pub(crate) tails: Box<[Tail]>,
+    tails: Box<[Tail]>,
     used: AtomicBool,
     pub(crate) collected: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,

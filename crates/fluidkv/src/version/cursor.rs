@@ -23,8 +23,9 @@ use lodestore_contract::{Direction, Result};
 
 use crate::memtable::{Memtable, damaged};
 use crate::sst::{Item, Reads, SeekPosition, Step, Table, Walk};
+use crate::version::known::Known;
+use crate::version::range::Ranges;
 use crate::version::tables::{Sorted, TableHandle};
-use crate::version::view::{Known, Ranges};
 use crate::wal::entry::Entry;
 
 pub(crate) use merge::Merge;

@@ -2,7 +2,9 @@
 //! that records each change.
 
 pub(crate) mod cursor;
+pub(crate) mod known;
 pub(crate) mod manifest;
 pub(crate) mod publish;
+pub(crate) mod range;
 pub(crate) mod tables;
 pub(crate) mod view;

@@ -35,8 +35,9 @@ use crate::version::manifest::chain::{Chain, Read};
 use crate::version::manifest::record::{checkpoint_bytes, encode, encode_checkpoint, range_bytes};
 use crate::version::manifest::state::{ManifestState, RangeState};
 use crate::version::manifest::{Edit, Key};
+use crate::version::range::{Range, Ranges};
 use crate::version::tables::{Sorted, TableHandle};
-use crate::version::view::{Range, Ranges, View};
+use crate::version::view::View;
 
 /// The manifest is rewritten when its records reach this many times the bytes of its checkpoint,
 /// and at least `RECORDS_MIN`.

@@ -145,7 +145,7 @@ fn with_garbage(grain: u32, durability: Durability) -> (Simulated, Vec<Event>) {
 fn at_an_interval_no_value_goes_before_the_delete_that_killed_it_is_durable() {
     let (simulated, before) = with_garbage(SECTOR, WINDOW);
     let store = Arc::clone(&simulated.store);
-    simulated.in_a_sync_of("tree/placement.rs", move || {
+    simulated.in_a_sync_of("values/writer.rs", move || {
         let deleter = move || {
             for index in (0..KEYS).filter(|index| !is_overwritten(*index)) {
                 assert!(store.delete(&key(index)).expect("delete"));

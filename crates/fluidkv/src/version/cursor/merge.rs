@@ -7,7 +7,7 @@ use lodestore_index::key_head;
 
 use super::{CursorStep, Pair, Source, Visitor};
 use crate::values::Dead;
-use crate::version::view::Known;
+use crate::version::known::Known;
 
 /// A source and its current pair.
 struct MergeSource<'a> {

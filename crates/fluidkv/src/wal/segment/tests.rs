@@ -6,6 +6,7 @@ use super::*;
 use crate::wal::entry::batch::BatchRecord;
 use crate::wal::entry::tests::{Owned, op_of};
 use crate::wal::entry::{ENTRY_HEADER_BYTES, Op, encode_header};
+use crate::wal::reader::*;
 
 const CAPACITY: u64 = 8192;
 

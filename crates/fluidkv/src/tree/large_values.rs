@@ -1,40 +1,32 @@
-//! Writes of large values: appends to the value log (`value_log`), then an entry with the pointer.
+//! Large values of a tree: which operations have them, and the segments of the value log.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, NvPtr, thread_slot};
+use lodestore_media::NvPtr;
 
 use crate::locks::lock;
 use crate::memtable::{Memtable, Records};
 use crate::tree::Tree;
-use crate::values::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, encode_segment, record_len};
+use crate::values::placement::{Placement, logged_len};
+use crate::values::record::{SEGMENT_HEADER_BYTES, encode_segment};
 use crate::values::segment::ValueSegment;
-use crate::values::{Dead, OWN_SEGMENT_DIVISOR, ValueExtent, ValueUse, WRITER_TAIL_COUNT};
+use crate::values::writer::Appender;
+use crate::values::{Dead, ValueExtent, ValueUse};
 use crate::version::manifest::Edit;
 use crate::wal::entry::{Op, POINTER_BYTES, Payload};
-
-/// The kind of writer that appends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Appender {
-    /// A write, which leaves the reserve alone.
-    Writer,
-    /// The collector, which frees space and may use the reserve.
-    Collector,
-}
 
 impl Tree {
     /// Returns whether a value of this operation goes to the value log.
     #[inline]
     pub(crate) fn is_large(&self, op: &Op<'_>) -> bool {
-        op.payload.bytes().len() >= self.sizes.value_threshold
+        Placement::of(op, self.sizes.value_threshold) == Placement::Log
     }
 
     /// Returns the bytes that an operation adds to a log of entries.
     #[inline]
     pub(crate) fn logged_len(&self, op: &Op<'_>) -> usize {
-        if self.is_large(op) { op.entry_len() - op.payload.bytes().len() + POINTER_BYTES } else { op.entry_len() }
+        logged_len(op, self.sizes.value_threshold)
     }
 
     /// Calls `with` for the operations in their form for a log: values of at least `from` bytes are
@@ -45,7 +37,7 @@ impl Tree {
         from: usize,
         with: impl FnOnce(&[Op<'_>]) -> Result<T>,
     ) -> Result<T> {
-        let is_large = |op: &Op<'_>| op.payload.bytes().len() >= from;
+        let is_large = |op: &Op<'_>| Placement::of(op, from) == Placement::Log;
         if !ops.iter().any(is_large) {
             return with(ops);
         }
@@ -62,12 +54,12 @@ impl Tree {
             }));
         }
         with(&small).inspect_err(|_| {
-            large.iter().zip(&pointers).for_each(|((key, _), pointer)| self.forget_value(key, pointer));
+            large.iter().zip(&pointers).for_each(|((key, _), pointer)| self.values.forget(key, pointer));
         })
     }
 
-    /// Appends values and returns their pointers. Durable on return. The caller is an active
-    /// writer.
+    /// Appends values to the value log and returns their pointers. Durable on return. The caller is
+    /// an active writer.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Poisoned`].
@@ -76,62 +68,8 @@ impl Tree {
         values: &[(&[u8], &[u8])],
         appender: Appender,
     ) -> Result<Vec<[u8; POINTER_BYTES]>> {
-        let number =
-            if appender == Appender::Collector { WRITER_TAIL_COUNT } else { thread_slot() % WRITER_TAIL_COUNT };
-        let mut tail = lock(&self.values.tails[number].0);
-        let mut pointers = Vec::with_capacity(values.len());
-        for (key, value) in values {
-            match self.append_value(&mut tail, key, value, appender) {
-                Ok(pointer) => pointers.push(pointer.encode()),
-                Err(error) => {
-                    // The next owner of the tail fences only its own stores.
-                    self.pool.fence();
-                    values.iter().zip(&pointers).for_each(|((key, _), pointer)| self.forget_value(key, pointer));
-                    return Err(error);
-                }
-            }
-        }
-        if !self.pool.mutant(Mutant::ValueNotFenced) {
-            self.pool.fence();
-        }
-        self.pool.check()?;
-        Ok(pointers)
-    }
-
-    /// Stores one value, which is durable after the next fence.
-    fn append_value(
-        &self,
-        tail: &mut Option<Arc<ValueSegment>>,
-        key: &[u8],
-        value: &[u8],
-        appender: Appender,
-    ) -> Result<Pointer> {
-        let len = record_len(key.len(), value.len());
-        if len > self.sizes.value_segment / OWN_SEGMENT_DIVISOR {
-            let own = self.begin_segment((SEGMENT_HEADER_BYTES + len, SEGMENT_HEADER_BYTES + len), appender)?;
-            let pointer = self.store_value(&own, key, value);
-            own.sealed.store(true, Ordering::Release);
-            return Ok(pointer);
-        }
-        let has_room = |segment: &&mut Arc<ValueSegment>| segment.written() + len <= segment.bytes;
-        if let Some(segment) = tail.as_mut().filter(has_room) {
-            return Ok(self.store_value(segment, key, value));
-        }
-        let fresh = self.begin_segment((SEGMENT_HEADER_BYTES + len, self.sizes.value_segment), appender)?;
-        let pointer = self.store_value(&fresh, key, value);
-        if let Some(full) = tail.replace(fresh) {
-            full.sealed.store(true, Ordering::Release);
-        }
-        Ok(pointer)
-    }
-
-    /// Stores a record that fits, under the lock of its tail.
-    fn store_value(&self, segment: &ValueSegment, key: &[u8], value: &[u8]) -> Pointer {
-        let at = segment.written();
-        let (head, pointer) = encode_record(segment.id, at, key, value);
-        self.pool.store_durable(segment.at.add(at), &[&head, key, value]);
-        segment.written.store(at + record_len(key.len(), value.len()), Ordering::Release);
-        pointer
+        let segment_bytes = self.sizes.value_segment;
+        self.values.append(values, appender, segment_bytes, &|sizes| self.begin_segment(sizes, appender))
     }
 
     /// Allocates a segment and adds it to the manifest. Its size is the most that one free extent
@@ -167,14 +105,6 @@ impl Tree {
         let segment = Arc::new(ValueSegment::new(id, &used));
         self.values.add(&segment);
         Ok(segment)
-    }
-
-    /// Counts a value that no entry will name.
-    #[cold]
-    pub(crate) fn forget_value(&self, key: &[u8], pointer: &[u8; POINTER_BYTES]) {
-        let mut dead = Dead::default();
-        dead.add(key, pointer);
-        self.values.note_dead(&dead);
     }
 
     /// Counts the entry that another one replaced in a memtable.

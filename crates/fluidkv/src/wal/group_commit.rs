@@ -1,8 +1,8 @@
-//! The log that all threads share, on media whose fence writes pages, and the writes that wait for
-//! their group. `tree/commit.rs` has the protocol and its invariants.
+//! Group commit of the log that all threads share, on media whose fence writes pages: the writes
+//! that wait for their sync. `tree/commit.rs` has the protocol and its invariants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lodestore_contract::Durability;
@@ -10,28 +10,25 @@ use lodestore_index::group::Group;
 use lodestore_media::{NvPtr, Pool};
 
 use crate::locks::lock;
-use crate::memtable::Memtable;
-use crate::tree::sequence::{Order, STRIPES};
-use crate::wal::writer::shared::Positions;
 
 /// Syncs per window. Writes stored during a sync wait for the next one.
 const SYNCS_PER_WINDOW_COUNT: u32 = 2;
 
-/// A write of a group, not yet published.
-pub(crate) struct Pending {
-    pub(crate) memtable: Arc<Memtable>,
-    pub(crate) positions: Positions,
-}
-
 /// The work of a leader.
-#[derive(Default)]
-pub(crate) struct Gathered {
+pub(crate) struct Gathered<W> {
     /// Ranges to flush. Adjacent ranges are merged.
     pub(crate) ranges: Vec<(NvPtr, usize)>,
-    pub(crate) writes: Vec<Pending>,
+    /// The writes to publish.
+    pub(crate) writes: Vec<W>,
 }
 
-impl Gathered {
+impl<W> Default for Gathered<W> {
+    fn default() -> Self {
+        Self { ranges: Vec::new(), writes: Vec::new() }
+    }
+}
+
+impl<W> Gathered<W> {
     pub(crate) fn add(&mut self, (at, len): (NvPtr, usize)) {
         match self.ranges.last_mut() {
             Some(last) if last.0.add(last.1 as u64) == at => last.1 += len,
@@ -40,12 +37,13 @@ impl Gathered {
     }
 }
 
-/// The log that all threads share. See the module.
-pub(crate) struct SharedLog {
+/// The group commit of the log that all threads share. `W` is a write that waits to be published.
+/// See the module.
+pub(crate) struct GroupCommit<W> {
     /// `interval`: the writes of this time may be lost. `None`: `power`.
     pub(crate) window: Option<Duration>,
     append_lock: Mutex<()>,
-    pub(crate) group: Group<Gathered>,
+    pub(crate) group: Group<Gathered<W>>,
     pub(crate) publishing: AtomicU64,
     /// The last number of each stripe. Changed with the stripe held.
     pub(crate) last: Box<[AtomicU64]>,
@@ -56,10 +54,10 @@ pub(crate) struct SharedLog {
     end: Condvar,
 }
 
-impl SharedLog {
-    /// Returns the log of a store in this pool if all threads share one. `number` is the highest
-    /// number ever assigned.
-    pub(crate) fn of(pool: &Pool, number: u64) -> Option<Self> {
+impl<W> GroupCommit<W> {
+    /// Returns the group commit of a store in this pool if all threads share one log. `number` is
+    /// the highest number ever assigned.
+    pub(crate) fn of(pool: &Pool, number: u64, stripe_count: usize) -> Option<Self> {
         let window = match pool.durability() {
             Durability::Interval(window) => Some(window),
             Durability::Power | Durability::Process => None,
@@ -69,7 +67,7 @@ impl SharedLog {
             append_lock: Mutex::default(),
             group: Group::new(number),
             publishing: AtomicU64::new(number),
-            last: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            last: (0..stripe_count).map(|_| AtomicU64::new(0)).collect(),
             batch: Mutex::default(),
             ended: Mutex::default(),
             end: Condvar::new(),
@@ -88,8 +86,8 @@ impl SharedLog {
     }
 
     /// Returns the number of the last write in a stripe that the caller holds.
-    pub(crate) fn last_of(&self, hash: u64) -> u64 {
-        self.last[Order::stripe_of(hash)].load(Ordering::Relaxed)
+    pub(crate) fn last_of(&self, stripe: usize) -> u64 {
+        self.last[stripe].load(Ordering::Relaxed)
     }
 
     /// Waits while a batch is partly in the index.
@@ -97,10 +95,9 @@ impl SharedLog {
         drop(lock(&self.batch));
     }
 
-    /// Returns the number of a new snapshot: the highest published number, which is durable. Waits
-    /// for no sync.
-    pub(crate) fn begin_snapshot(&self, order: &Order) -> u64 {
-        order.hold_versions();
+    /// Returns the number of a new snapshot, whose versions the caller holds already: the highest
+    /// published number, which is durable. Waits for no sync.
+    pub(crate) fn snapshot_number(&self) -> u64 {
         // A leader that begins to publish later sees the snapshot and keeps the versions that it
         // replaces.
         let publishing = self.publishing.load(Ordering::SeqCst);
