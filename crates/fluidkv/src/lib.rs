@@ -42,6 +42,7 @@
 //! * `tree`: the parts of an open store; order of writers, group commit, placement of values.
 //! * `background`: scheduler, policy, flush, compaction, expiry, GC, throttle, failures.
 //! * `db`: open, recovery, salvage, reads, writes, scans, close, statistics, verification.
+//! * `embedding`: the interface for an engine built on this one.
 //! * `testing` (feature): counters for tests.
 #![forbid(unsafe_code)]
 
@@ -58,12 +59,17 @@ mod values;
 mod version;
 mod wal;
 
-pub use db::batch::{Conditions, IsMet, IsPresent};
-pub use db::replace::Replace;
 pub use db::stats::FluidkvStats;
 pub use db::store::FluidKv;
 pub use options::{Compression, FluidOptions, FluidkvSettings, VerifyReads};
-pub use values::separator::{Separable, Separator};
+
+/// The interface for an engine built on this one, which keeps values outside of the tables
+/// (HashKV). The methods of [`FluidKv`] for such an engine use these types.
+pub mod embedding {
+    pub use crate::db::batch::{Conditions, IsMet, IsPresent};
+    pub use crate::db::replace::Replace;
+    pub use crate::values::separator::{Separable, Separator};
+}
 
 /// The engine's name in options and pool headers.
 pub const ENGINE: &str = layout::ENGINE;

@@ -24,7 +24,8 @@
 use std::collections::{HashMap, HashSet};
 
 use lodestore_contract::{Error, Result};
-use lodestore_fluidkv::{FluidKv, Replace};
+use lodestore_fluidkv::FluidKv;
+use lodestore_fluidkv::embedding::Replace;
 use lodestore_media::Mutant;
 
 use crate::append::{Appended, Item};

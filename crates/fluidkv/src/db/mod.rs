@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 mod close;
+mod embedding;
 mod inner;
 mod key_ops;
 mod open;

@@ -8,7 +8,8 @@ use lodestore_media::{Pool, PoolOptions};
 
 use super::*;
 use crate::background::Rotation;
-use crate::{ENGINE, FORMAT, FluidKv, FluidOptions, Separable, Separator};
+use crate::values::separator::{Separable, Separator};
+use crate::{ENGINE, FORMAT, FluidKv, FluidOptions};
 
 /// Stores an `s` for each value of 50 bytes or more, and counts calls.
 #[derive(Default)]
@@ -101,7 +102,8 @@ fn separated_values_count_as_dram_until_the_flush_ends() {
     fill(&store, 0..1000, 60);
     let moves: Vec<_> = (0..1000).map(key).collect();
     let (old, new): (Vec<_>, Vec<_>) = (0..1000).map(|index| (vec![index as u8; 60], vec![index as u8; 61])).unzip();
-    let moves: Vec<_> = (0..1000).map(|at| crate::Replace { key: &moves[at], old: &old[at], new: &new[at] }).collect();
+    let moves: Vec<_> =
+        (0..1000).map(|at| crate::embedding::Replace { key: &moves[at], old: &old[at], new: &new[at] }).collect();
     let before = inner.view.load().active.dram_bytes();
     assert!(store.replace(&moves).expect("replaced").iter().all(|replaced| *replaced));
     let memtable = Arc::clone(&inner.view.load().active);
