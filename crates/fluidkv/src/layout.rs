@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 
+use lodestore_contract::limits::VALUE_MAX;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool, crc32c, u32_at, u64_at};
 
@@ -40,6 +41,12 @@ pub(crate) const KIND_RESERVE: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 3)
 
 /// A segment of the value log.
 pub(crate) const KIND_VALUES: ExtentKind = ExtentKind(ExtentKind::ENGINE.0 + 4);
+
+/// Bytes of the longest stored value. An engine built on this one may add some bytes to a value.
+pub(crate) const STORED_MAX: usize = VALUE_MAX + 16;
+/// Bytes that a new log segment has as zeros: its header with both copies, and the spare copy.
+pub(crate) const LOG_HEADER_BYTES: usize = 128;
+pub(crate) const LOG_SPARE_BYTES: usize = 64;
 
 const MAGIC: [u8; 8] = *b"LFLUID1\0";
 const CRC_AT: usize = 56;

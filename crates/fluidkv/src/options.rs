@@ -3,7 +3,7 @@
 use lodestore_contract::{OptionSpec, OptionTable, Options, Result};
 use lodestore_media::PoolOptions;
 
-use crate::table::Reads;
+use crate::sst::Reads;
 
 /// Maximum number of threads that flush and compact.
 pub(crate) const WORKERS_MAX: usize = 64;

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use lodestore_contract::{Error, PoisonReason, Result};
-use lodestore_fluidkv::{FluidKv, Separator};
+use lodestore_fluidkv::FluidKv;
+use lodestore_fluidkv::embedding::Separator;
 use lodestore_media::{BlockFile, BlockOptions, Mutant, OpenReport, Pool};
 
 use crate::layout::{Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};

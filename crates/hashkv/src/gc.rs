@@ -21,15 +21,19 @@
 //! moved. If an open could not count live bytes, a collection counts them for the segments that it
 //! reads.
 
+mod verdict;
+
 use std::collections::{HashMap, HashSet};
 
 use lodestore_contract::{Error, Result};
-use lodestore_fluidkv::{FluidKv, Replace};
+use lodestore_fluidkv::FluidKv;
+use lodestore_fluidkv::embedding::Replace;
 use lodestore_media::Mutant;
 
+use self::verdict::{Findings, needs_count};
 use crate::append::{Appended, Item};
 use crate::layout::{Location, Pointer, RECORD_ALIGN_BYTES, Record, Stored, each_record};
-use crate::space::{Gain, LiveCount, Outcome, Taken, Victim};
+use crate::space::{Gain, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
 /// Liveness of a record, as flushes have reported it.
@@ -108,23 +112,13 @@ impl Values {
         outcome.map(|()| !done.done.is_empty())
     }
 
+    /// Collects a victim, in steps: read its segments; find their records; ask which are live;
+    /// count the live bytes of segments without a count; move the live records of the others; judge
+    /// each segment (`collect/verdict.rs`).
     fn collect_victim(&self, index: &FluidKv, victim: &Victim, outcome: &mut Outcome) -> Result<()> {
-        {
-            let mut space = lock(&self.space);
-            if let Some(group) = space.should_split(victim, self.sizes.group_bytes, self.sizes.groups_max) {
-                space.split(group);
-                Counts::add(&self.counts.splits, 1);
-            }
-        }
-        let read = self.read_victim(victim, outcome);
-        let mut records = VictimRecords::new();
-        let mut torn = HashSet::new();
-        for (taken, bytes) in &read {
-            if !find_records(bytes, taken.first_location(self.seed()), taken, &mut records) {
-                torn.insert(taken.segment);
-            }
-        }
-        // Segments with records whose liveness is unknown.
+        self.split_if_grown(victim);
+        let segments = self.read_victim(victim, outcome);
+        let (records, torn) = self.find_all_records(&segments);
         let mut unclear = HashSet::new();
         let mut survivors = self.survivors(index, &records, &mut unclear)?;
         if self.file.mutant(Mutant::CollectedFreedEarly) {
@@ -135,47 +129,51 @@ impl Values {
             return self.move_all(index, &survivors, &mut unclear);
         }
         let live = live_by_segment(&survivors);
-        let live = |segment: u32| live.get(&segment).copied().unwrap_or(0);
-        // Uncounted segments are only counted now; their records are not moved.
-        let is_counted = |taken: &Taken| match taken.live_count {
-            _ if unclear.contains(&taken.segment) => false,
-            LiveCount::Counted => false,
-            // All intact records of this use were found. The rest is of an earlier use, or damaged;
-            // reads report damage.
-            LiveCount::Guessed => true,
-            LiveCount::Nameless => !torn.contains(&taken.segment),
-        };
-        let counted = read.iter().filter(|(taken, _)| is_counted(taken));
+        let is_counted = |taken: &Taken| !unclear.contains(&taken.segment) && needs_count(taken, &torn);
+        let counted = segments.iter().filter(|(taken, _)| is_counted(taken));
         let counted: HashSet<u32> = counted.map(|(taken, _)| taken.segment).collect();
-        outcome.counted = counted.iter().map(|segment| (*segment, live(*segment))).collect();
         survivors.retain(|survivor| !counted.contains(&survivor.old.segment));
         // If survivors do not fit, segments without survivors are freed all the same, and give
         // space to the next collection.
         let moved = self.move_all(index, &survivors, &mut unclear);
         let space = lock(&self.space);
-        for (taken, _) in &read {
+        for (taken, _) in &segments {
             let segment = taken.segment;
-            if moved.is_err() && !counted.contains(&segment) && live(segment) > 0 {
-                // For segments found by an open, a death may be reported after a collection's count
-                // left the record out. Store the live bytes found, or the segment would look empty
-                // in each later collection.
-                outcome.found.extend(taken.dead.is_none().then(|| (segment, live(segment))));
-                continue;
-            }
-            // Unreadable bytes of the segment may be live.
-            let all = !torn.contains(&segment)
-                || (taken.live_count == LiveCount::Counted && live(segment) >= space.live_of(segment));
-            if counted.contains(&segment) {
-                outcome.done.extend((live(segment) == 0).then_some(segment));
-            } else if all && !unclear.contains(&segment) {
-                outcome.done.push(segment);
-            } else {
-                outcome.damaged.push(segment);
-            }
+            let findings = Findings {
+                live: live.get(&segment).copied().unwrap_or(0),
+                accounted: space.live_of(segment),
+                live_count: taken.live_count,
+                is_torn: torn.contains(&segment),
+                is_unclear: unclear.contains(&segment),
+                is_counted: counted.contains(&segment),
+                is_moved: moved.is_ok(),
+            };
+            outcome.add(taken, &findings);
         }
         drop(space);
         Counts::add(if moved.is_ok() { &self.counts.collections } else { &self.counts.failed }, 1);
         moved
+    }
+
+    /// Splits the group of a victim if it has grown.
+    fn split_if_grown(&self, victim: &Victim) {
+        let mut space = lock(&self.space);
+        if let Some(group) = space.should_split(victim, self.sizes.group_bytes, self.sizes.groups_max) {
+            space.split(group);
+            Counts::add(&self.counts.splits, 1);
+        }
+    }
+
+    /// Returns the records of these segments, and the segments with bytes that are no intact
+    /// record.
+    fn find_all_records<'a>(&self, segments: &'a [(&Taken, Vec<u8>)]) -> (VictimRecords<'a>, HashSet<u32>) {
+        let (mut records, mut torn) = (VictimRecords::new(), HashSet::new());
+        for (taken, bytes) in segments {
+            if !find_records(bytes, taken.first_location(self.seed()), taken, &mut records) {
+                torn.insert(taken.segment);
+            }
+        }
+        (records, torn)
     }
 
     /// Reads a victim's segments. Segments that cannot be read are recorded as damaged.
@@ -416,6 +414,7 @@ mod tests {
 
     use super::*;
     use crate::layout::{Home, Prefix, encode_segment};
+    use crate::space::LiveCount;
     use crate::{HashKv, HashKvOptions};
 
     /// Records that a pointer may name are found, and are moved before their segment is retired.

@@ -1,7 +1,7 @@
 //! The interface for FluidKV's flushes ([`Separator`]).
 
 use lodestore_contract::{Error, Result, VerifyReport};
-use lodestore_fluidkv::{Separable, Separator};
+use lodestore_fluidkv::embedding::{Separable, Separator};
 use lodestore_media::Mutant;
 
 use crate::append::Item;

@@ -7,7 +7,7 @@ use lodestore_contract::{
     Batch, BatchOp, Capabilities, Change, ChangeFn, Commit, Condition, Error, Expected, Expiry, Lifetime, Options,
     Pair, Progress, RangeCondition, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
-use lodestore_fluidkv::Conditions;
+use lodestore_fluidkv::embedding::Conditions;
 use lodestore_media::{OpenReport, Pool};
 
 use crate::begin;

@@ -3,6 +3,7 @@
 use lodestore_contract::{ScrubStats, engine_statistics};
 
 use crate::inner::Inner;
+use crate::wal::Wal;
 
 engine_statistics! {
     /// Statistics of a `hikv` store.
@@ -39,6 +40,8 @@ engine_statistics! {
         Counter Count adapt_changes,
         /// Bytes that wait until no reader can see them.
         Gauge Bytes retired_bytes,
+        /// Bytes of the log of the mode `wal`; 0 without it.
+        Gauge Bytes wal_bytes,
         ..scrub: ScrubStats,
     }
 }
@@ -64,6 +67,7 @@ impl HikvStats {
             adapt_windows: backend.windows,
             adapt_changes: backend.changes,
             retired_bytes: inner.pool.epochs().waiting_bytes(),
+            wal_bytes: inner.wal.as_ref().map_or(0, |_| Wal::BYTES),
             scrub: inner.scrub.stats(),
         }
     }

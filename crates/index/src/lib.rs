@@ -53,4 +53,4 @@ mod tree;
 pub use bulk::{BulkError, Headed, sort_headed};
 pub use bytes::key_head;
 pub use resolver::KeyResolver;
-pub use tree::{BPlusTree, Direction, pinned};
+pub use tree::{BPlusTree, Direction, Pin, Seek, pinned};

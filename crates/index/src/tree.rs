@@ -43,6 +43,50 @@ pub fn pinned<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Keeps the epoch of the trees pinned while it lives. Nodes that leave a tree meanwhile are freed
+/// afterwards, so a pin should live for one call or one batch of calls.
+pub struct Pin(Guard);
+
+impl Pin {
+    /// Pins the epoch. This waits for all earlier stores of the thread.
+    #[inline]
+    #[must_use]
+    pub fn new() -> Self {
+        Self(pin())
+    }
+}
+
+impl Default for Pin {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The leaf of a key that a caller of [`BPlusTree::seek`] is about to insert.
+pub struct Seek<'p> {
+    tree: &'p BPlusTree,
+    key: &'p [u8],
+    parent: Inner<'p>,
+    child: usize,
+    guard: &'p Guard,
+}
+
+impl Seek<'_> {
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    /// Does the same as [`BPlusTree::insert`]. The tree may have changed since the descent.
+    #[inline]
+    pub fn insert<R: KeyResolver>(self, r: &R, payload: u64) -> Option<u64> {
+        let found = BPlusTree::leaf_at(self.parent, self.child);
+        let found = found.unwrap_or_else(|| self.tree.leaf_for(self.key, self.guard));
+        self.tree.insert_from(r, (self.key, payload), found, self.guard)
+    }
+}
+
 /// Direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -147,25 +191,15 @@ impl BPlusTree {
         self.insert_from(r, (key, payload), self.leaf_for(key, &guard), &guard)
     }
 
-    /// Does the same as [`BPlusTree::insert`], and calls `meanwhile` while the leaf's cache lines
-    /// are being fetched; the caller waits there for its record. Nothing is inserted if `meanwhile`
-    /// fails. `meanwhile` must not call the tree.
-    ///
-    /// # Errors
-    /// Those of `meanwhile`.
-    pub fn insert_after<R: KeyResolver, E>(
-        &self,
-        r: &R,
-        (key, payload): (&[u8], u64),
-        meanwhile: impl FnOnce() -> Result<(), E>,
-    ) -> Result<Option<u64>, E> {
-        let guard = pin();
-        let parent = self.inner_for(key, 1, &guard);
+    /// Descends to the leaf of `key` and prefetches it, for a caller that waits for its record
+    /// before it inserts the key.
+    #[inline]
+    #[must_use]
+    pub fn seek<'p>(&'p self, key: &'p [u8], pin: &'p Pin) -> Seek<'p> {
+        let parent = self.inner_for(key, 1, &pin.0);
         let child = parent.upper_bound(key, key_head(key));
         Leaf::prefetch(parent.leaf_address(child));
-        meanwhile()?;
-        let found = Self::leaf_at(parent, child).unwrap_or_else(|| self.leaf_for(key, &guard));
-        Ok(self.insert_from(r, (key, payload), found, &guard))
+        Seek { tree: self, key, parent, child, guard: &pin.0 }
     }
 
     fn insert_from<R: KeyResolver>(

@@ -67,7 +67,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Arc;
 use shuttle::{Config, Runner, thread};
 use sync::{Mutant, PLANTED};
-use tree::{BPlusTree, Direction};
+use tree::{BPlusTree, Direction, Pin};
 
 /// Payloads that are their own two-byte keys.
 struct Small;
@@ -100,11 +100,10 @@ fn insert_all(tree: &BPlusTree, keys: &[u64]) {
             0 => tree.insert(&Small, &key(*n), *n),
             // Lets other threads run in between.
             _ => {
-                let waited = || {
-                    thread::yield_now();
-                    Ok::<_, std::convert::Infallible>(())
-                };
-                tree.insert_after(&Small, (&key(*n), *n), waited).expect("it cannot fail")
+                let (key, pin) = (key(*n), Pin::new());
+                let seek = tree.seek(&key, &pin);
+                thread::yield_now();
+                seek.insert(&Small, *n)
             }
         };
         assert_eq!(old, None);

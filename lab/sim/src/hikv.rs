@@ -52,7 +52,9 @@ fn start(pool: Arc<Pool>, report: &OpenReport, shape: &Shape) -> Result<Box<dyn 
     let keys = if report.clean && !report.created { store.len()? } else { 0 };
     // The sorted run of a clean stop is one extent here: a head of 24 bytes, then 8 per key.
     let checkpoint_bytes = if keys > 0 { (24 + keys * 8).next_multiple_of(shape.chunk_bytes.into()) } else { 0 };
-    let optional_bytes = store.log_bytes().next_multiple_of(shape.chunk_bytes.into());
+    // A full store has no log.
+    let wal_bytes = store.stats().engine_counters.get("wal_bytes").copied().unwrap_or(0);
+    let optional_bytes = wal_bytes.next_multiple_of(shape.chunk_bytes.into());
     Ok(Box::new(PoolSubject { store, pool, checkpoint_bytes, optional_bytes, accounts: true, sweep }))
 }
 

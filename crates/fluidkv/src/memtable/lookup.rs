@@ -9,9 +9,9 @@ use lodestore_media::NvPtr;
 
 use super::Memtable;
 use super::records::{Records, damaged};
-use crate::entry::Entry;
 use crate::locks::lock;
-use crate::table::Reads;
+use crate::sst::Reads;
+use crate::wal::entry::Entry;
 
 /// Searches that meet a damaged record before it is reported. A search that runs concurrently with
 /// a writer may read a wrong slot.
@@ -83,7 +83,7 @@ impl Memtable {
         if !self.may_have(hash) {
             return Ok(None);
         }
-        match self.tree.get(&Records(&self.pool), key) {
+        match self.index.get(&Records(&self.pool), key) {
             Some(at) => self.version_of(key, at, number),
             None if self.reads == Reads::Trusted => Ok(None),
             None => self.find_checked(key, number),
@@ -95,7 +95,7 @@ impl Memtable {
     #[cold]
     #[inline(never)]
     fn find_checked(&self, key: &[u8], number: u64) -> Result<Option<Entry<'_>>> {
-        match CheckedRecords::new(self).search(|records| self.tree.get(records, key))? {
+        match CheckedRecords::new(self).search(|records| self.index.get(records, key))? {
             Some(at) => self.version_of(key, at, number),
             None => Ok(None),
         }
@@ -159,23 +159,19 @@ impl Memtable {
         out: &mut Vec<u64>,
     ) -> Result<bool> {
         if from == Bound::Unbounded || self.reads == Reads::Trusted {
-            return Ok(self.tree.read_range(&Records(&self.pool), from, direction, max, out));
+            return Ok(self.index.read_range(&Records(&self.pool), from, direction, max, out));
         }
         let before = out.len();
         CheckedRecords::new(self).search(|records| {
             out.truncate(before);
-            self.tree.read_range(records, from, direction, max, out)
+            self.index.read_range(records, from, direction, max, out)
         })
     }
 
     /// Returns the entry at a position if its checksum is right.
     #[inline]
     pub(crate) fn checked(&self, at: u64) -> Option<Entry<'_>> {
-        let segment = {
-            let segments = self.segments.load();
-            let above = segments.partition_point(|segment| segment.at.raw() <= at);
-            *segments.get(above.checked_sub(1)?)?
-        };
+        let segment = self.log.segment_of(at)?;
         let offset = at - segment.at.raw();
         let rest = segment.capacity.checked_sub(offset)?;
         Entry::checked(self.pool.bytes(NvPtr::from_raw(at), rest as usize)?, segment.frame, offset)

@@ -4,7 +4,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_index::KeyResolver;
 use lodestore_media::{NvPtr, Pool};
 
-use crate::entry::Entry;
+use crate::wal::entry::Entry;
 
 /// Bytes of an entry that a descent prefetches.
 const FIRST_BYTES: usize = 64;

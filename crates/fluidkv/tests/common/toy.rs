@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use lodestore_contract::{Direction, Error, Expiry, Result, ScanRange, Snapshot, Store};
-use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions, Separable, Separator};
+use lodestore_fluidkv::embedding::{Separable, Separator};
+use lodestore_fluidkv::{ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::Pool;
 
 /// Values of at least this many bytes are separated.

@@ -4,7 +4,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use lodestore_contract::{Batch, Commit, Expiry, RangeCondition, Store};
-use lodestore_fluidkv::{Conditions, FluidKv, FluidOptions};
+use lodestore_fluidkv::embedding::Conditions;
+use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
 

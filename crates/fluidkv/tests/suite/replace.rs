@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::{counter, key, tiny};
 use lodestore_contract::{Change, Durability, Error, Expiry, Lifetime, Store};
-use lodestore_fluidkv::{FluidKv, FluidOptions, Replace};
+use lodestore_fluidkv::embedding::Replace;
+use lodestore_fluidkv::{FluidKv, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::PoolOptions;
 

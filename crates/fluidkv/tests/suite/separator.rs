@@ -11,7 +11,8 @@ use lodestore_contract::conformance::{Rng, seed};
 use lodestore_contract::limits::VALUE_MAX;
 use lodestore_contract::testing::HANG_TIMEOUT;
 use lodestore_contract::{Batch, BatchOp, Direction, Durability, Error, Expiry, Store};
-use lodestore_fluidkv::{Compression, FluidOptions, Replace};
+use lodestore_fluidkv::embedding::Replace;
+use lodestore_fluidkv::{Compression, FluidOptions};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, PoolOptions};
 
