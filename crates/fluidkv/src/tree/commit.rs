@@ -32,7 +32,7 @@
 //!    stripe is held from the read until the record is stored.
 //! 4. If a group cannot be synced, the pool is poisoned before any writer is notified. Neither this
 //!    group nor a later one is published.
-//! 5. Lock order: stripes, `append_lock`, the tail; `batch` is separate. A leader blocks only on
+//! 5. Lock order: stripes, `append_lock`, the log; `batch` is separate. A leader blocks only on
 //!    `batch`, so a thread that holds a stripe or `append_lock` may wait for a leader.
 
 use std::sync::atomic::Ordering;

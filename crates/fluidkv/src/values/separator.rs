@@ -98,12 +98,15 @@ pub trait Separator: Send + Sync + 'static {
     fn died(&self, stored: &[&[u8]]);
 }
 
+/// A key and its stored value, owned.
+pub(crate) type StoredPair = (Box<[u8]>, Box<[u8]>);
+
 /// Expired pairs that a flush or a merge dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Expired {
     pub(crate) keys: u64,
     /// Keys and stored values for the separator.
-    pub(crate) stored: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub(crate) stored: Vec<StoredPair>,
 }
 
 impl Expired {
