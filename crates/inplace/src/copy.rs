@@ -8,7 +8,7 @@ use lodestore_contract::copy::{Changes, FuzzySource};
 use lodestore_contract::{Entry, Pair, Result, Visit};
 
 use crate::base::Operation;
-use crate::index::{Index, WALK_END};
+use crate::index::{Index, WALK_POSITION_COUNT};
 use crate::stripe::Held;
 
 /// A store as the source of a copy.
@@ -64,7 +64,7 @@ impl<E: Index> FuzzySource for CopySource<'_, E> {
             return Err(error);
         }
         let first_of_next = WalkPosition { partition: partition + 1, from: 0 };
-        let next = next.filter(|next| *next < WALK_END);
+        let next = next.filter(|next| *next < WALK_POSITION_COUNT);
         Ok(Some(next.map_or(first_of_next, |from| WalkPosition { partition, from })))
     }
 

@@ -7,8 +7,8 @@ use crate::engine::Engine;
 use crate::record::{OwnField, Record};
 use crate::stripe::{StripeIndex, Stripes};
 
-/// The end of a partition in a walk: one more than the last position.
-pub const WALK_END: u64 = 1 << 32;
+/// Positions of a partition in a walk.
+pub const WALK_POSITION_COUNT: u64 = 1 << 32;
 
 /// A key and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,8 +68,8 @@ pub trait Index: Engine {
 
     /// Calls `visit` for every live pair of a piece of a walk over `partition`, under its own
     /// guard. The piece begins at `from`. Stores the first damage in `wrong`; checksums are
-    /// compared at least if `verifies`. Returns the start of the next piece, or [`WALK_END`];
-    /// `None` if the visitor wants no more.
+    /// compared at least if `verifies`. Returns the start of the next piece, after the last piece
+    /// [`WALK_POSITION_COUNT`]; `None` if the visitor wants no more.
     fn visit_piece(
         &self,
         partition: usize,

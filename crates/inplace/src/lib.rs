@@ -60,7 +60,7 @@ pub use batch::{Batches, ItemOf, RequiredOf};
 pub use begin::{Begun, Shape};
 pub use careful::{CarefulMode, FirstDamage};
 pub use engine::{Engine, PIECE_BYTES};
-pub use index::{Found, FoundIn, Index, Target, TargetOf, WALK_END, unvouched};
+pub use index::{Found, FoundIn, Index, Target, TargetOf, WALK_POSITION_COUNT, unvouched};
 pub use read::Reads;
 pub use record::{Head, OwnField, Record, copied_key, record_len};
 pub use recovery::{Recovery, share_out};

@@ -262,8 +262,6 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const OWN: u64 = 7;
-
     fn pool(scratch: &Scratch) -> std::sync::Arc<Pool> {
         let options = PoolOptions { capacity: 8 << 20, region_bytes: 8 << 20, ..PoolOptions::default() };
         Pool::create(&scratch.store(), "test", 1, options).expect("create").0
@@ -278,7 +276,7 @@ mod tests {
         let (scratch, other_scratch) = (Scratch::new(), Scratch::new());
         let (pool, other_pool) = (pool(&scratch), pool(&other_scratch));
         let at = pool.allocator().alloc(&pool, 256).expect("space");
-        let head = Head::new(&pool, at, OWN, b"key", b"value", None);
+        let head = Head::new(&pool, at, 7_u64, b"key", b"value", None);
         store(&pool, at, &head);
         let record = Record::<u64>::read(&pool, at).expect("record");
         record.check(at).expect("at its own position");

@@ -13,7 +13,7 @@ use lodestore_media::{OpenReport, Pool, PoolOptions};
 
 use crate::batch::Batches;
 use crate::copy::CopySource;
-use crate::index::WALK_END;
+use crate::index::WALK_POSITION_COUNT;
 use crate::read::{Reads, multi_get};
 use crate::running::{Behind, Running};
 use crate::write::{Decide, Step, When, change, delete, put};
@@ -265,7 +265,7 @@ impl<E: StoreEngine> Store for OpenStore<E> {
         };
         for partition in 0..self.inner.partition_count() {
             let (mut from, verifies) = (0, self.inner.verifies_reads());
-            while from < WALK_END {
+            while from < WALK_POSITION_COUNT {
                 match self.inner.visit_piece(partition, from, verifies, &mut wrong, &mut show)? {
                     Some(next) => from = next,
                     None => return Ok(visited),

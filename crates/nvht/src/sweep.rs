@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
-use lodestore_inplace::{WALK_END, Writes};
+use lodestore_inplace::{WALK_POSITION_COUNT, Writes};
 
 use crate::inner::Inner;
 use crate::record::Record;
@@ -13,7 +13,7 @@ impl Inner {
     /// Removes the keys of a partition that have expired. Reads only records with an expiry.
     pub(crate) fn sweep_expired(&self, partition: usize) -> Result<u64> {
         let (mut from, mut swept) = (0, 0);
-        while from < WALK_END {
+        while from < WALK_POSITION_COUNT {
             let _guard = self.enter_write()?;
             let to = Self::range_end(&self.partitions[partition], from);
             for found in self.copy_range(partition, from, to, Slot::expires) {
