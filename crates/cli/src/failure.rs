@@ -219,6 +219,18 @@ fn findings_text(count: usize, salvage: bool) -> String {
     )
 }
 
+/// Returns the text for an export that lacks records, or may lack some.
+fn incomplete_export_text(exported: u64, total: u64, damaged: u64) -> String {
+    match damaged {
+        0 => {
+            format!("the export may lack records that damage hides: {exported} of {total} known records were exported")
+        }
+        _ => {
+            format!("the export is incomplete: {exported} of {total} records were exported, and {damaged} are damaged")
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -239,18 +251,7 @@ impl fmt::Display for Failure {
             #[cfg(feature = "serve")]
             Self::Unserved { error } => write!(f, "{}, or add --create", error_text(error)),
             Self::Export { error, exported, total, damaged, salvage, unwritten } => {
-                match damaged {
-                    0 => write!(
-                        f,
-                        "the export may lack records that damage hides: {exported} of {total} known records were \
-                         exported"
-                    )?,
-                    _ => write!(
-                        f,
-                        "the export is incomplete: {exported} of {total} records were exported, and {damaged} are \
-                         damaged"
-                    )?,
-                }
+                f.write_str(&incomplete_export_text(*exported, *total, *damaged))?;
                 f.write_str("; the first damage is: ")?;
                 match error {
                     Error::Corrupt { place, what, .. } => {

@@ -223,10 +223,7 @@ impl TreeWalk {
         if let Bound::Included(at) | Bound::Excluded(at) = bound
             && last.cmp(at) == ahead.reverse()
         {
-            return Err(Error::corrupt(
-                "tree",
-                "a key is not above the previous key: a record was changed on the medium",
-            ));
+            return Err(Error::corrupt("tree", "the keys are out of order: a record was changed on the medium"));
         }
         let last = Bound::Excluded(last.to_vec());
         match self.range.direction {

@@ -43,7 +43,7 @@
 //! * `sim`, `fuzz` (feature): crash simulator; entry points for fuzz targets.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-compile_error!("lodestore runs on Linux on x86-64; what depends on the processor stands in x86.rs");
+compile_error!("lodestore runs only on Linux on x86-64: x86.rs has the code that depends on the processor");
 
 mod ahead;
 pub mod alloc;

@@ -29,7 +29,7 @@ pub(crate) fn shutdown(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Co
     if has("abort") {
         return Err(CommandError::new("ERR No shutdown in progress."));
     }
-    tracing::info!(client = context.session.public.id, "a client asks for a stop");
+    tracing::info!(client = context.session.public.id, "a client stops the server");
     context.shared.stop();
     context.session.closes = true;
     Ok(())
