@@ -158,7 +158,7 @@ pub fn check_declaration<S: OptionTable>() -> std::result::Result<(), String> {
 /// assert_eq!((options.length, options.is_ordered), (128, true));
 /// options.length = 5000;
 /// let refused = options.check_bounds().expect_err("out of bounds").to_string();
-/// assert_eq!(refused, "option length=5000: it takes a power of two from 2 to 4096");
+/// assert_eq!(refused, "option length=5000: the value must be a power of two from 2 to 4096");
 /// # Ok::<(), lodestore_contract::Error>(())
 /// ```
 #[macro_export]

@@ -1,6 +1,6 @@
 //! OpenMetrics text of every engine: its grammar, and the page that names all metrics.
 //!
-//! `LODESTORE_WRITE_DOCS=1 cargo test -p lodestore --test metrics` writes `docs/metrics.md`.
+//! `LODESTORE_WRITE_DOCS=1 cargo test -p lodestore --test suite metrics` writes `docs/metrics.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

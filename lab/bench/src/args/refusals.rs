@@ -177,13 +177,13 @@ mod tests {
     #[test]
     fn values_that_a_store_does_not_take_are_refused_whoever_sets_them() {
         for (words, says) in [
-            ("--engine hikv --peers nvht:region=banana", "region=banana: it takes a size"),
+            ("--engine hikv --peers nvht:region=banana", "region=banana: the value must be a size"),
             ("--engine hikv:wal=frob --peers none", "wal=frob"),
-            ("--engine hikv --peers none --set region=banana", "region=banana: it takes a size"),
+            ("--engine hikv --peers none --set region=banana", "region=banana: the value must be a size"),
             ("--engine hikv --peers none --set region=banana --go-on", "region=banana"),
             ("--engine hikv --peers none --set region=1K", "--set region=VALUE"),
-            ("--engine hikv --sweep region=64M,banana", "region=banana: it takes a size"),
-            ("--engine hikv --peers nvht --set wal=on", "wal=on: no such option"),
+            ("--engine hikv --sweep region=64M,banana", "region=banana: the value must be a size"),
+            ("--engine hikv --peers nvht --set wal=on", "wal=on: engine nvht has no such option"),
         ] {
             let told = refusal(&format!("{words} --dir ."));
             assert!(told.contains(says) && !told.contains('\n'), "{words}: {told}");
