@@ -1,5 +1,5 @@
-//! FastStore (the memtable stage; FluidKV, VLDB 2024): an ordered index in DRAM over the positions of
-//! records in the logs of one generation (`wal/writer.rs`).
+//! FastStore (the memtable stage; FluidKV, VLDB 2024): an ordered index in DRAM over the positions
+//! of records in the logs of one generation (`wal/writer.rs`).
 //!
 //! A record is durable before its position goes into the index, where readers find it. A read thus
 //! never returns data that a crash could lose. The writers keep this order: `db/write.rs`,
