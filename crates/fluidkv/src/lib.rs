@@ -35,11 +35,11 @@
 //! * `sst`: sorted tables: blocks, builder, index, filter, reader, cursor, verification.
 //! * `options`: options of a store.
 //! * `space`: the ledger of space: reserve, sizes, DRAM budget.
-//! * `wal`: write-ahead log: entries, batch records, segments, writer.
-//! * `values`: value log; the interface of an engine that keeps values elsewhere.
+//! * `wal`: write-ahead log: entries, batch records, segments, writer, reader, group commit.
+//! * `values`: value log, placement of values, interface of an engine that keeps them elsewhere.
 //! * `memtable`: index over the positions of log entries, key filter.
 //! * `version`: ranges and table handles, the view of readers, manifest, publication, cursors.
-//! * `tree`: the parts of an open store; order of writers, group commit, placement of values.
+//! * `tree`: the parts of an open store; order of writers, batches, commit of groups.
 //! * `background`: scheduler, policy, flush, compaction, expiry, GC, throttle, failures.
 //! * `db`: open, recovery, salvage, reads, writes, scans, close, statistics, verification.
 //! * `embedding`: the interface for an engine built on this one.
