@@ -121,17 +121,22 @@ impl Inner {
                 self.pool.fence();
             }
             self.pool.check()?;
+            log.advance(&record);
             let replaced = memtable.publish_sought(sought, plan.hash, record.position(), keep);
-            if log.commit(&record) {
+            let is_dram_check_due = log.end_record(&record);
+            drop(log);
+            drop(pin);
+            if is_dram_check_due {
                 memtable.check_dram_limit();
             }
             self.note_replaced(memtable, replaced);
             std::mem::forget(large);
         }
         let (generation, is_full) = (memtable.generation, memtable.is_full());
-        drop(view);
         drop(stripe);
         drop(writing);
+        // The last holder of a view frees its memtable and tables, without a lock.
+        drop(view);
         if is_full {
             self.freeze(generation);
         }
@@ -163,9 +168,10 @@ impl Inner {
         // The number of this write, or, if it stored nothing, of an earlier one.
         let number = log.last_of(Order::stripe_of(plan.hash));
         let (generation, is_full) = (view.active.generation, view.active.is_full());
-        drop(view);
         drop(stripe);
         drop(writing);
+        // The last holder of a view frees its memtable and tables, without a lock.
+        drop(view);
         if waits && !self.pool.mutant(Mutant::AnsweredBeforeSync) {
             self.wait_committed(log, number)?;
         }
@@ -201,9 +207,7 @@ impl Inner {
     /// The error of the write, or the errors of the flushes and compactions.
     #[cold]
     pub(crate) fn prepare_retry(&self, retries: &mut Retries, error: Error) -> Result<()> {
-        if matches!(error, Error::Full { .. } | Error::DramBudget { .. }) {
-            self.freeze_if_full();
-        }
+        self.freeze_if_full();
         match error {
             Error::Full { .. } if retries.count < WRITE_RETRIES_MAX && self.reclaim(&mut retries.tasks_done)? => {
                 retries.count += 1;

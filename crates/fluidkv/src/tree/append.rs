@@ -36,7 +36,8 @@ impl Tree {
             self.pool.fence();
         }
         self.pool.check()?;
-        log.commit(&reserved);
+        log.advance(&reserved);
+        log.end_record(&reserved);
         Ok(positions)
     }
 

@@ -283,11 +283,17 @@ impl OpenLog<'_> {
         }
     }
 
-    /// Ends the log after the reserved record, which is durable. Returns whether the owner should
-    /// check its DRAM.
+    /// Moves the end of the log after the reserved record, which is durable. Called before the
+    /// record is published: a published record is never overwritten, even after a panic.
     #[inline]
-    pub(crate) fn commit(&mut self, reserved: &Reserved) -> bool {
+    pub(crate) fn advance(&mut self, reserved: &Reserved) {
         self.segment.end = reserved.end;
+    }
+
+    /// Marks the end of the log after the reserved record ([`Self::advance`]). Returns whether the
+    /// owner should check its DRAM.
+    #[inline]
+    pub(crate) fn end_record(&mut self, reserved: &Reserved) -> bool {
         self.writer.mark_end(&mut self.segment);
         reserved.checked_to / DRAM_CHECK_LOG_BYTES != reserved.end / DRAM_CHECK_LOG_BYTES
     }
