@@ -440,7 +440,10 @@ fn refused_options_name_their_source() {
     check("e.toml", 2, "e.toml, line 2, server: the file has no tables: write each option as NAME = VALUE");
     let refused = |args: &[&str], says: &str| drop(sandbox.fails(&[&["config", "check"], args].concat(), 2, says));
     refused(&["--timeout", "soon"], "--timeout: \"soon\" is not a whole number from 0 to 2147483647");
-    refused(&["--maxmemory", "much"], "--maxmemory: \"much\" is not a size: give a number, with K, M, G or T");
+    refused(
+        &["--maxmemory", "much"],
+        "--maxmemory: \"much\" is not a size: use a number, optionally with K, M, G or T",
+    );
     refused(&["--proto-max-bulk-len", "1"], "--proto-max-bulk-len: \"1\" is not a size from 1M to 512M");
     refused(&["--metrics-remote=maybe"], "--metrics-remote: \"maybe\" is neither yes nor no");
     refused(&["--slowlog-max-len", "-1"], "--slowlog-max-len: \"-1\" is not a whole number from 0 to ");

@@ -170,7 +170,7 @@ mod tests {
         for (format, line, says) in [
             (Format::Tsv, "key only", "no tab"),
             (Format::Tsv, "", "no tab"),
-            (Format::Tsv, "\tvalue", "key of 0 bytes"),
+            (Format::Tsv, "\tvalue", "key has 0 bytes"),
             (Format::Tsv, "k\t\\q", "backslash"),
             (Format::Tsv, "k\t\\", "backslash"),
             (Format::Tsv, "k\t\\x0", "two hexadecimal"),
@@ -179,12 +179,12 @@ mod tests {
             (Format::Tsv, "k\tv\t1\t2", "more than three"),
             (Format::Jsonl, "", "EOF"),
             (Format::Jsonl, "{\"key\":\"k\"", "EOF"),
-            (Format::Jsonl, "{\"key\":\"k\"}", "no \"value\""),
-            (Format::Jsonl, "{\"key\":\"\",\"value\":\"\"}", "key of 0 bytes"),
+            (Format::Jsonl, "{\"key\":\"k\"}", "neither \"value\""),
+            (Format::Jsonl, "{\"key\":\"\",\"value\":\"\"}", "key has 0 bytes"),
             (Format::Jsonl, "{\"key\":\"k\",\"key_b64\":\"aw==\",\"value\":\"\"}", "not both"),
-            (Format::Jsonl, "{\"key\":\"k\",\"value_b64\":\"!\"}", "no base64"),
+            (Format::Jsonl, "{\"key\":\"k\",\"value_b64\":\"!\"}", "not base64"),
             (Format::Jsonl, "{\"key\":\"k\",\"value\":\"v\",\"ttl\":1}", "unknown field"),
-            (Format::Jsonl, "{\"key\":\"k\",\"value\":\"v\",\"keyspace\":\"\"}", "keyspace name of 0 bytes"),
+            (Format::Jsonl, "{\"key\":\"k\",\"value\":\"v\",\"keyspace\":\"\"}", "keyspace name has 0 bytes"),
             (Format::Jsonl, "{\"key\":1,\"value\":\"v\"}", "invalid type"),
         ] {
             let what = format.parse(line.as_bytes()).expect_err(line);

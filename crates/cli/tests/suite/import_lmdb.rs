@@ -134,7 +134,7 @@ fn a_tree_with_long_values_is_imported() {
     sandbox.write("data", &bytes);
     let output = sandbox.run(&["import", "store", "data"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "lodestore: left out: the named databases users, void (--database imports one)\n");
+    assert_eq!(text(&output.stderr), "lodestore: not imported: the named databases users, void (--database imports one)\n");
     assert_eq!(sandbox.ok(&["scan", "store"]), lines);
     sandbox.fails(&["import", "store", "data", "--strict"], 10, "users, void");
     sandbox.ok(&["import", "store", "data", "--database", "users", "--keyspace", "users"]);
@@ -204,7 +204,7 @@ fn hostile_files_are_refused_and_nothing_of_them_is_imported() {
     refused(lmdb.end(2, root), "does not have this page");
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(2, &[pair(b"", b"1")]);
-    refused(lmdb.end(1, root), "key of 0 bytes");
+    refused(lmdb.end(1, root), "key has 0 bytes");
     let mut lmdb = Lmdb::new();
     let root = lmdb.page(2, &[pair(b"a", b"1"), pair(b"b", b"2")]);
     refused(lmdb.end_with(&database(1, 3, root)), "2 keys, and its description says 3");

@@ -335,7 +335,7 @@ fn other_types_are_left_out_with_a_note_or_refused() {
     assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
     let (printed, notes) = imported(&sandbox, "dump", &["--json"]);
     assert!(printed.contains("\"imported\":2,") && printed.contains("\"skipped\":9"), "{printed}");
-    assert!(notes.starts_with("lodestore: left out: 1 functions, 2 lists"), "{notes}");
+    assert!(notes.starts_with("lodestore: not imported: 1 functions, 2 lists"), "{notes}");
     assert_eq!(sandbox.ok(&["scan", "store"]), "a\t1\nz\t2\n");
 }
 
@@ -355,7 +355,7 @@ fn nothing_of_a_damaged_file_is_imported() {
     }
     assert_eq!(sandbox.ok(&["count", "store"]), "0\n");
     sandbox.write("dump", [&whole[..], b"x"].concat());
-    sandbox.fails(&["import", "store", "dump"], 10, "bytes after the end");
+    sandbox.fails(&["import", "store", "dump"], 10, "bytes after its end");
     let unsummed = [&whole[..whole.len() - 8], &[0; 8]].concat();
     sandbox.write("dump", unsummed);
     imported(&sandbox, "dump", &[]);

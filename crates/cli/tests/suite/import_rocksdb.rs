@@ -118,7 +118,7 @@ mod with_library {
         sandbox.fails(&["import", "store", "rocks", "--strict"], 10, "users");
         let output = sandbox.run(&["import", "store", "rocks"]);
         assert_eq!(output.status.code(), Some(0));
-        let note = "lodestore: left out: the column families users (--column-family imports one)\n";
+        let note = "lodestore: not imported: the column families users (--column-family imports one)\n";
         assert_eq!(text(&output.stderr), note);
         assert_eq!(sandbox.ok(&["export", "store", "--format", "tsv"]), lines);
         sandbox.ok(&["import", "store", "rocks", "--column-family", "users", "--keyspace", "users", "--strict"]);

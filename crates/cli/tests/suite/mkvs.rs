@@ -331,7 +331,7 @@ fn losses_of_a_salvage_are_reported_until_a_replacement_accepts_them() {
     std::fs::rename(device(0), away(0)).expect("take the other one away");
     std::fs::rename(away(1), device(1)).expect("put the first one back");
     sandbox.fails(&["get", "matrix", "late"], 12, "--salvage");
-    sandbox.fails(&["export", "matrix", "--salvage"], 7, "60 of 61 records are out");
+    sandbox.fails(&["export", "matrix", "--salvage"], 7, "60 of 61 records were exported");
     let lost = "an earlier salvage gave up unreadable data (0 active devices were readable";
     sandbox.fails(&["get", "matrix", "late"], 7, lost);
     // The device with the key returns too late: the other one continued without it.

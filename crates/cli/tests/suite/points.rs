@@ -137,12 +137,12 @@ fn json_output_reports_each_operation() {
 #[test]
 fn keys_outside_their_limits_are_bad_arguments() {
     let sandbox = Sandbox::with_store();
-    sandbox.fails(&["put", "store", "", "v"], 2, "a key of 0 bytes");
-    sandbox.fails(&["get", "store", ""], 2, "a key of 0 bytes");
+    sandbox.fails(&["put", "store", "", "v"], 2, "the key has 0 bytes");
+    sandbox.fails(&["get", "store", ""], 2, "the key has 0 bytes");
     let longest = "k".repeat(64 << 10);
     sandbox.ok(&["put", "store", &longest, "v"]);
     assert_eq!(sandbox.ok(&["get", "store", &longest]), "v");
-    sandbox.fails(&["put", "store", &format!("{longest}k"), "v"], 2, "a key of 65537 bytes");
+    sandbox.fails(&["put", "store", &format!("{longest}k"), "v"], 2, "the key has 65537 bytes");
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn an_export_with_damage_replaces_no_file() {
     let export = ["export", "store", "-o", "out.tsv", "--force", "--format", "tsv"];
     sandbox.fails(&export, 7, "no file was written: add --salvage");
     assert_eq!(std::fs::read(sandbox.path("out.tsv")).expect("the file"), whole);
-    let printed = sandbox.fails(&[&export[..], &["--salvage"]].concat(), 7, "2 of 3 records are out");
+    let printed = sandbox.fails(&[&export[..], &["--salvage"]].concat(), 7, "2 of 3 records were exported");
     assert_eq!(printed, "exported 2 records to out.tsv\n");
     let salvaged = std::fs::read_to_string(sandbox.path("out.tsv")).expect("the file");
     assert_eq!(salvaged, "a\tthe value of a\nc\tthe value of c\n");

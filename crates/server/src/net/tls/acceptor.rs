@@ -47,13 +47,10 @@ fn build(tls: &TlsConfig) -> Result<ServerConfig, String> {
         return Err("the processor lacks instructions that TLS needs (AES, and AVX2 or NEON)".into());
     }
     if tls.cert_file.as_os_str().is_empty() {
-        return Err(
-            "TLS needs a certificate: set tls-cert-file to the file with the certificate of the server, in PEM form"
-                .into(),
-        );
+        return Err("set tls-cert-file to the file with the certificate of the server, in PEM form".into());
     }
     if tls.key_file.as_os_str().is_empty() {
-        return Err("TLS needs a key: set tls-key-file to the file with the key of the certificate, in PEM form".into());
+        return Err("set tls-key-file to the file with the key of the certificate, in PEM form".into());
     }
     let provider = Arc::new(rustls_graviola::default_provider());
     let chain = read_certificates(&tls.cert_file, "tls-cert-file")?;
