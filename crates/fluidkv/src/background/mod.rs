@@ -54,13 +54,13 @@
 
 pub(crate) mod compact;
 pub(crate) mod expire;
+mod failed_reclaim;
 pub(crate) mod failures;
 pub(crate) mod flush;
 mod gc;
 pub(crate) mod governor;
 mod policy;
 mod reclaim;
-mod refusal;
 mod rotate;
 pub(crate) mod scheduler;
 mod separate;
