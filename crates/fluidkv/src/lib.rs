@@ -1,4 +1,4 @@
-//! FluidKV engine (VLDB 2024): an LSM tree with a write-ahead log per thread.
+//! FluidKV engine (PVLDB 2024): an LSM tree with a write-ahead log per thread.
 //!
 //! The engine is for data larger than DRAM, many writes, ordered scans and snapshots. Its three
 //! stages are the paper's:

@@ -125,7 +125,7 @@ impl Values {
                 // have the segments they need.
                 if spare > 0 && tries > 0 {
                     tries -= 1;
-                    self.collect_gain(&Gain::ANY)?;
+                    self.collect_gain(&Gain::ONE_SEGMENT)?;
                     continue;
                 }
                 // No segment for this value; a group with an open tail may have space for another.

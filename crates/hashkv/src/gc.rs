@@ -1,11 +1,13 @@
 //! Group-based garbage collection (HashKV, ATC 2018, section 3.3).
 //!
 //! Each segment of a victim is read once, from start to end. Flushes have reported which of its
-//! records are dead (`space.rs`), and the LSM is not asked. The paper does not query its LSM
-//! either: the last version of a key in its group is the newest. That rule resurrects a deleted
-//! key, or a key whose value became too small to separate, unless markers are written into the
-//! group. No marker is needed here, because a copy becomes the key's value only if the LSM still
-//! has the copied pointer. For segments that an open found, the LSM is asked once per key.
+//! records are dead (`space.rs`). The LSM is asked only about keys with an entry that waits for its
+//! flush, and about all keys of segments that an open found or that are damaged.
+//!
+//! The paper does not query its LSM: the last version of a key in its group is the newest. That
+//! rule resurrects a deleted key, or a key whose value became too small to separate, unless markers
+//! are written into the group. No marker is needed here, because a copy becomes the key's value
+//! only if the LSM still has the copied pointer.
 //!
 //! Persist order:
 //! 1. Copies, in segments of their own; **sync**.
@@ -114,7 +116,7 @@ impl Values {
 
     /// Collects a victim, in steps: read its segments; find their records; ask which are live;
     /// count the live bytes of segments without a count; move the live records of the others; judge
-    /// each segment (`collect/verdict.rs`).
+    /// each segment (`gc/verdict.rs`).
     fn collect_victim(&self, index: &FluidKv, victim: &Victim, outcome: &mut Outcome) -> Result<()> {
         self.split_if_grown(victim);
         let segments = self.read_victim(victim, outcome);
@@ -480,7 +482,7 @@ mod tests {
         assert!(values.pool.take_beside(room, 0));
         let counted = || lock(&values.space).live_of(kept.segment);
         assert_eq!((counted(), values.available()), (0, 0));
-        let outcome = values.collect_best_victim(&Gain::ANY);
+        let outcome = values.collect_best_victim(&Gain::ONE_SEGMENT);
         assert!(matches!(outcome, Err(Error::Full { .. })), "{outcome:?}");
         assert!(values.available() > 10, "{}", values.available());
         assert!(counted() > 10_000, "{} bytes: it is taken for nothing again", counted());

@@ -7,7 +7,7 @@
 //! memtable flush writes large values to their groups' segments, in whole blocks, and the tables
 //! hold pointers (`separator.rs`). GC of a group that is mostly garbage reads only that group
 //! (`gc.rs`). The LSM alone determines which bytes are live and which segments are free
-//! (`begin.rs`). The formats are in `docs/format/hashkv.md`.
+//! (`recover.rs`). The formats are in `docs/format/hashkv.md`.
 //!
 //! # Guarantees
 //! * Single-key operations, batches, scans and snapshots have the guarantees of
@@ -32,7 +32,7 @@
 //! * `admit`, `late`: admission of values; separation of values after their flush.
 //! * `separator`: the interface for FluidKV's flushes.
 //! * `window`, `scan`: batched reads of values; walks and snapshots.
-//! * `begin`: opening: values file, LSM, account of live bytes.
+//! * `recover`: opening: values file, LSM, account of live bytes.
 //! * `superblock`: writes and rebuilds the superblock of the values file.
 //! * `verify`: verification of the LSM and all values.
 //! * `running`: an open store with its collector thread, and their end.
@@ -49,7 +49,6 @@
 
 mod admit;
 mod append;
-mod begin;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod gc;
@@ -59,6 +58,7 @@ mod layout;
 mod open_number;
 mod options;
 mod read;
+mod recover;
 mod room;
 mod running;
 mod scan;

@@ -99,7 +99,7 @@ impl Values {
     /// errors of the medium, are not errors here: values stay in the LSM.
     ///
     /// # Errors
-    /// As [`Values::collect`].
+    /// As [`Values::collect_best_victim`].
     pub(crate) fn collect_gain(&self, gain: &Gain) -> Result<bool> {
         let before = lock(&self.space).counts().free;
         match self.collect_best_victim(gain) {
@@ -120,7 +120,7 @@ impl Values {
         // available segments is a gain.
         let mut most = self.available();
         while most < needed && tries > 0 && self.index().is_some_and(|index| !index.is_closed()) {
-            let _ = self.collect_gain(&Gain::SOME)? || self.collect_gain(&Gain::ANY)?;
+            let _ = self.collect_gain(&Gain::EIGHT_SEGMENTS)? || self.collect_gain(&Gain::ONE_SEGMENT)?;
             let now = self.available();
             tries -= u32::from(now <= most);
             most = most.max(now);
@@ -131,8 +131,8 @@ impl Values {
     /// Collects segments that are mostly garbage, and releases the freed space.
     ///
     /// # Errors
-    /// As [`Values::collect`]; [`Error::Unfinished`] if writers produce garbage as fast as it is
-    /// collected.
+    /// As [`Values::collect_best_victim`]; [`Error::Unfinished`] if writers produce garbage as fast
+    /// as it is collected.
     pub(crate) fn collect_all(&self) -> Result<()> {
         self.collect_all_within(COLLECT_ALL_TIMEOUT)
     }
@@ -182,7 +182,7 @@ impl Values {
         if !low && self.sizes.circular {
             return false;
         }
-        let gain = if low { Gain::SOME } else { Gain { segments: 2, benefit_min: FREED_PER_MOVED_RATIO } };
+        let gain = if low { Gain::EIGHT_SEGMENTS } else { Gain { segments: 2, benefit_min: FREED_PER_MOVED_RATIO } };
         // Failures are retried later, and are reported by the flush that needs the space.
         let gained = self.collect_gain(&gain).unwrap_or(false);
         let gained = gained || (!low && self.separate_late().unwrap_or(false));

@@ -92,7 +92,7 @@ impl Separator for Values {
                 break;
             }
             most = most.max(room);
-            self.collect_gain(&Gain::ANY)?;
+            self.collect_gain(&Gain::ONE_SEGMENT)?;
         }
         Ok(())
     }

@@ -10,12 +10,11 @@ use lodestore_contract::{
 use lodestore_fluidkv::embedding::Conditions;
 use lodestore_media::{OpenReport, Pool};
 
-use crate::begin;
 use crate::layout::{ENGINE, Stored, tag_value};
 use crate::options::HashKvOptions;
 use crate::running::Running;
 use crate::stats::account;
-use crate::{FORMAT, scan, verify};
+use crate::{FORMAT, recover, scan, verify};
 
 /// A HashKV store, open in this process. The crate's documentation states its guarantees.
 ///
@@ -58,7 +57,7 @@ impl HashKv {
     /// # Errors
     /// As [`HashKv::create`] and [`HashKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Self> {
-        let (values, index) = begin::start(&pool, report, options)?;
+        let (values, index) = recover::start(&pool, report, options)?;
         let running = Running::start(index, values, (options.index.workers, options.collect_rate))?;
         Ok(Self { running })
     }

@@ -15,12 +15,12 @@ use crate::backend::{Backend, Retire};
 use crate::entry::Entry;
 use crate::hash::{Hashed, Target};
 use crate::options::HiKvOptions;
+use crate::paper_wal::Wal;
 use crate::record::Record;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
 use crate::table::{Hit, PREFETCH_BYTES, Table, walk_from};
 use crate::tree_op::TreeOp;
-use crate::wal::Wal;
 
 /// Keys whose damaged entry a write cleared. The entry's record is unknown. The queued change of
 /// the tree therefore names the entry's slot in place of a record, and finds the key here. At most

@@ -24,7 +24,7 @@
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
 //! * `backend`: updating queues (the tree's work queues), their threads, and the tree's rebuild.
-//! * `run`, `wal`: the tree's sorted run at close; the paper's HiKV_wal.
+//! * `run`, `paper_wal`: the tree's sorted run at close; the paper's HiKV_wal.
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `scan`, `sweep`: walks, removal of expired keys.
@@ -42,6 +42,7 @@ mod hash;
 mod inner;
 mod layout;
 mod options;
+mod paper_wal;
 mod probe;
 mod read;
 mod record;
@@ -61,7 +62,6 @@ mod table;
 mod tree_op;
 mod trees;
 mod verify;
-mod wal;
 mod write;
 
 pub use layout::{ENGINE, FORMAT};

@@ -3,7 +3,7 @@
 use lodestore_contract::{ScrubStats, engine_statistics};
 
 use crate::inner::Inner;
-use crate::wal::Wal;
+use crate::paper_wal::Wal;
 
 engine_statistics! {
     /// Statistics of a `hikv` store.

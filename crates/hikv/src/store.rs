@@ -18,6 +18,7 @@ use crate::extents;
 use crate::inner::{Inner, Records};
 use crate::layout::{ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word};
 use crate::options::{Backends, HiKvOptions};
+use crate::paper_wal::Wal;
 use crate::recover;
 use crate::sampler::Sampler;
 use crate::scan::OwnedScan;
@@ -25,7 +26,6 @@ use crate::split::{check_splits, format, persist_directories, repair};
 use crate::stats::HikvStats;
 use crate::stripe::Stripes;
 use crate::table::Table;
-use crate::wal::Wal;
 
 /// Maximum opens of a store.
 const GENERATION_MAX: u64 = (1 << 27) - 1;

@@ -12,6 +12,9 @@
 //! A crash before the swap leaves a record that no entry names: its space is free after recovery. A
 //! crash between swap and fence 2 leaves the entry old or new, or half of it: a half counts as free
 //! (`entry.rs`, invariant 3).
+//!
+//! `put`, `change` and `delete` of `crates/inplace/src/write.rs` call these functions. The fences
+//! are in `crates/inplace/src/base.rs`.
 
 use std::sync::atomic::Ordering;
 

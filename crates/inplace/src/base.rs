@@ -1,4 +1,4 @@
-//! The state that every store of this kind has, independent of its index.
+//! The state that every store of an in-place engine has, independent of its index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

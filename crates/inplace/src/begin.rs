@@ -83,7 +83,7 @@ fn corrupt_superblock<S: Shape>(what: &str) -> Error {
     Error::corrupt(format!("{} superblock", S::ENGINE), what)
 }
 
-/// An existing store of which only the shape has been read.
+/// A store that exists or was just created. Only its shape has been read or written.
 pub struct Begun<S> {
     /// Its shape.
     pub shape: S,

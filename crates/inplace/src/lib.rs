@@ -16,7 +16,7 @@
 //!   errors.
 //!
 //! # Modules
-//! * [`options`]: checks of options that all engines have.
+//! * [`options`]: checks of options that all in-place engines have.
 //! * `record`: a key with its value on the medium.
 //! * `base`, `begin`: shared state and operations; creation or detection of a store.
 //! * `careful`: the check of misses after damage.

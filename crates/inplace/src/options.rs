@@ -1,9 +1,9 @@
-//! Shared checks of these engines' options.
+//! Checks of options that all in-place engines have.
 
 use lodestore_contract::{Durability, Error, Result};
 use lodestore_media::PoolOptions;
 
-/// Rejects durability by intervals, which no engine of this kind supports.
+/// Rejects durability by intervals, which no in-place engine supports.
 ///
 /// # Errors
 /// [`Error::Unsupported`].

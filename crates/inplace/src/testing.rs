@@ -1,4 +1,4 @@
-//! Shared test utilities of these engines: stores in a temporary directory, places for the
+//! Shared test utilities of the in-place engines: stores in a temporary directory, places for the
 //! contract's suite, and counts of ordering points.
 
 use std::fs::OpenOptions;

@@ -1,6 +1,6 @@
 //! Writes of single keys.
 //!
-//! [`put`], [`change`] and [`delete`] are the writes of all engines. Each holds the key's stripe
+//! [`put`], [`change`] and [`delete`] write for all in-place engines. Each holds the key's stripe
 //! from before it reads the index until the change is durable. The stores, flushes and fences of a
 //! change are in [`Writes::publish`] and [`Writes::unlink`] of each engine, whose `write.rs` states
 //! their order.

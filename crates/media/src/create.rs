@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use lodestore_contract::{Error, Result};
 
-use crate::ahead::Background;
+use crate::background::Background;
 use crate::boot;
 use crate::file_names::{self, LOCK_FILE, VALUES_FILE};
 use crate::files::{self, DirContent, MappedRegion, RegionCreator};

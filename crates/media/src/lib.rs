@@ -39,14 +39,14 @@
 //! * `batch_log`: redo logs for atomic writes of several words.
 //! * [`blocks`]: the values file.
 //! * `create`, `open`, `destroy`: creation, opening and removal.
-//! * `ahead`: background growth, prefaulting and file removal.
+//! * `background`: background growth, prefaulting and file removal.
 //! * `sim`, `fuzz` (feature): crash simulator; entry points for fuzz targets.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("lodestore runs only on Linux on x86-64: x86.rs has the code that depends on the processor");
 
-mod ahead;
 pub mod alloc;
+mod background;
 mod batch_log;
 pub mod blocks;
 mod boot;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lodestore_contract::{Durability, Error, Finding, Result};
 
-use crate::ahead::Background;
+use crate::background::Background;
 use crate::boot;
 use crate::file_names;
 use crate::files::{self, DirContent, MappedRegion, RegionCreator};

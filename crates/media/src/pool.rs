@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestore_contract::{Durability, Error, Event, Finding, FoundBy, MediumUse, Options, Result};
 
-use crate::ahead::Background;
 use crate::alloc::Allocator;
+use crate::background::Background;
 use crate::epoch::Epochs;
 use crate::events;
 use crate::header::PoolHeader;

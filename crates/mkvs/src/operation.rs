@@ -86,7 +86,7 @@ impl Operation {
     /// Returns the sequence number of an entry.
     ///
     /// # Errors
-    /// As [`Matrix::decode`].
+    /// As [`Operation::decode`].
     pub(crate) fn seq_of(bytes: &[u8]) -> Result<u64> {
         let mut reader = Reader::new(bytes, Self::WHAT)?;
         reader.take(14)?;
@@ -96,7 +96,7 @@ impl Operation {
     /// Returns the epoch of an entry.
     ///
     /// # Errors
-    /// As [`Matrix::decode`].
+    /// As [`Operation::decode`].
     pub(crate) fn epoch_of(bytes: &[u8]) -> Result<u64> {
         let mut reader = Reader::new(bytes, Self::WHAT)?;
         reader.take(6)?;
@@ -106,7 +106,8 @@ impl Operation {
     /// Decodes an entry. Calls `separate` for the value if it is a separate record.
     ///
     /// # Errors
-    /// As [`Matrix::decode`]; errors of `separate`.
+    /// [`lodestore_contract::Error::Corrupt`], or an error for another format version; errors of
+    /// `separate`.
     pub(crate) fn decode(bytes: &[u8], separate: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
         let mut reader = Reader::new(bytes, Self::WHAT)?;
         let (kind, flags, key_len) = (reader.u8()?, reader.u8()?, reader.u32()?);

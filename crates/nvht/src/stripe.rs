@@ -3,8 +3,8 @@
 //! Invariants, in addition to those of `lodestore_inplace::Stripes`:
 //! 4. A writer of any stripe with keys in reach of a line may claim a free slot there. A free slot
 //!    is therefore claimed by a compare-and-swap.
-//! 5. Under stripes a thread acquires no other lock, except those of the allocator, the epochs and
-//!    the recorded changes.
+//! 5. Under stripes a thread acquires no other lock, except those of the allocator, the epochs, the
+//!    recorded changes, and the first damage of careful mode (a leaf lock).
 //! 6. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`). A
 //!    key's table therefore cannot change for the holder of its stripe.
 

@@ -16,6 +16,9 @@
 //! recovery. A crash between the store and its fence leaves the slot old or new; 8 bytes are never
 //! torn. A reach that is too high only costs lookups. A put has two ordering points and a delete
 //! has one, without a log: a single store publishes each.
+//!
+//! `put`, `change` and `delete` of `crates/inplace/src/write.rs` call these functions. The fences
+//! are in `crates/inplace/src/base.rs`.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
 //! Checks of the workspace's own text: plain English, names, sizes, unsafe code, import cycles,
-//! and the map of the crates.
+//! the map of the crates, and paths of source files.
 //!
 //! # Guarantees
 //! `cargo test -p lodestore-tidy` fails if a tracked file breaks a [`Rule`] more often than
@@ -12,6 +12,7 @@
 //! * [`cycles`]: import cycles between the top-level modules of a crate.
 //! * [`heads`]: the sections at the head of each crate.
 //! * [`map`]: the map of the crates in ARCHITECTURE.md.
+//! * [`paths`]: paths of source files in comments and pages.
 //! * [`allowances`]: comparison of the findings with the permitted numbers.
 //! * [`tree`]: the tracked files.
 
@@ -23,6 +24,7 @@ pub mod heads;
 pub mod language;
 pub mod map;
 pub mod mask;
+pub mod paths;
 pub mod shape;
 pub mod tree;
 
@@ -55,11 +57,13 @@ pub enum Rule {
     CrateHead,
     /// The map of ARCHITECTURE.md differs from the folders of [`map::FOLDERS`].
     CrateMap,
+    /// A path of a source file, in a comment or page, names no file.
+    SourcePath,
 }
 
 impl Rule {
     /// All rules, in the order of their reports.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::CommentWidth,
         Self::BannedPhrase,
         Self::SentenceStart,
@@ -72,6 +76,7 @@ impl Rule {
         Self::ImportCycle,
         Self::CrateHead,
         Self::CrateMap,
+        Self::SourcePath,
     ];
 
     /// Returns the name of the rule in `allowances.txt`.
@@ -89,6 +94,7 @@ impl Rule {
             Self::ImportCycle => "import-cycle",
             Self::CrateHead => "crate-head",
             Self::CrateMap => "crate-map",
+            Self::SourcePath => "source-path",
         }
     }
 }
@@ -129,5 +135,6 @@ pub fn check_files(files: &[tree::File]) -> Vec<Finding> {
     findings.extend(cycles::check_crates(files));
     findings.extend(heads::check_crates(files));
     findings.extend(map::check_map(files));
+    findings.extend(paths::check_paths(files));
     findings
 }

@@ -46,6 +46,7 @@ fn violations() -> Vec<Planted> {
         planted(Rule::FileLength, source, "\n".repeat(501), "\n".repeat(500)),
         planted(Rule::FunctionLength, source, function(71), function(70)),
         planted(Rule::UnsafeCode, source, "fn a() { unsafe { b() } }\n", "fn a() { b(\"unsafe\") } // unsafe\n"),
+        planted(Rule::SourcePath, source, "// `a/b.rs` has it.\n", "// `src/b.rs` has it, as `b.rs`.\n"),
         planted(Rule::CrateHead, "crates/a/src/lib.rs", HEAD.replace("# Modules", "# Files"), HEAD),
     ]
 }
@@ -107,6 +108,23 @@ fn the_map_of_the_crates_names_each_folder_once_and_no_other() {
     }
     let unmapped = check_files(&[file("crates/a/Cargo.toml", "")]);
     assert!(unmapped.len() == 1 && unmapped[0].rule == Rule::CrateMap, "the page is missing: {unmapped:?}");
+}
+
+#[test]
+fn a_path_of_a_source_file_is_relative_to_its_crate_and_in_a_page_to_any_folder() {
+    let found = |path: &str, text: &str| {
+        let files = [file("crates/a/src/b/c.rs", ""), file("crates/d/src/e.rs", ""), file(path, text)];
+        check_files(&files).into_iter().map(|finding| (finding.rule, finding.line)).collect::<Vec<_>>()
+    };
+    let source = "crates/a/src/x.rs";
+    for text in ["`b/c.rs`", "`c.rs`", "`src/b/c.rs`", "`crates/d/src/e.rs`", "`*.rs`", "`e` has .rs `e`", "e.rs"] {
+        assert_eq!(found(source, &format!("// {text}\n")), [], "{text}");
+    }
+    for text in ["`d/c.rs`", "`e.rs`", "`/b/c.rs`", "ends` and `e.rs`"] {
+        assert_eq!(found(source, &format!("\n// {text}\n")), [(Rule::SourcePath, 2)], "{text}");
+    }
+    assert_eq!(found("docs/format/a.md", "`e.rs`, `b/c.rs` and\n`d/e.rs`\n"), [(Rule::SourcePath, 2)]);
+    assert_eq!(found("crates/a/README.md", "`d/e.rs`\n"), []);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Migration from BufferStore (runs) to StableStore (the sorted level) (FluidKV, VLDB 2024), range
+//! Migration from BufferStore (runs) to StableStore (the sorted level) (FluidKV, PVLDB 2024), range
 //! by range.
 //!
 //! A compaction merges all runs of one range with the range's stable tables. The ratio of buffered

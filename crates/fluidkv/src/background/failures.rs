@@ -111,7 +111,8 @@ impl Failures {
         self.collection.is_some()
     }
 
-    /// Records the outcome of a flush. `usable_bytes`: usable bytes.
+    /// Records the outcome of a flush. `usable_bytes`: the bytes that background work may use now.
+    /// A failure for lack of space is forgotten once more are usable.
     pub(crate) fn note_flush(&mut self, outcome: Result<()>, usable_bytes: u64) {
         self.flush = self.failure_of(outcome, usable_bytes);
     }

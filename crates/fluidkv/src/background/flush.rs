@@ -1,4 +1,4 @@
-//! Migration from FastStore (memtables) to BufferStore (runs) (FluidKV, VLDB 2024): a frozen
+//! Migration from FastStore (memtables) to BufferStore (runs) (FluidKV, PVLDB 2024): a frozen
 //! memtable becomes one run in each range that it has keys of.
 //!
 //! Once the manifest has the flush, the memtable leaves the view, even if the splits that follow

@@ -13,8 +13,8 @@
 //! the segment, with fewer live values.
 //!
 //! Invariants
-//! 1. Only a sealed segment is collected, after a `quiesce`: every reference that it will ever have
-//!    is in the index.
+//! 1. Only a sealed segment is collected, after `quiesce_writes`: every reference that it will ever
+//!    have is in the index.
 //! 2. A value moves only while its key's stripe is held and the newest version of the key is
 //!    exactly this pointer. A newer version wins.
 //! 3. A segment is retired only if every record of it was examined: the walk reached `written`. A
@@ -74,7 +74,7 @@ impl Background {
             }
         }
         let (share, segment) = best?;
-        // A dead segment is freed at no cost.
+        // A dead segment comes first: each of its keys is looked up, but nothing is moved.
         if segment.is_dead() {
             return Some((f64::MAX, Arc::clone(segment)));
         }
@@ -201,12 +201,6 @@ impl Background {
         self.values.note_dead(&left);
         Counts::add(&self.values.moved_bytes, bytes);
         Ok(())
-    }
-
-    /// Waits until every active write is in the index.
-    fn quiesce_writes(&self) -> Result<()> {
-        self.order.quiesce();
-        self.log.as_ref().map_or(Ok(()), |log| self.commit_all_pending(log))
     }
 
     /// Removes a segment from the manifest, then from the view of new readers.

@@ -1,4 +1,4 @@
-//! Adapts migration to the workload (FluidKV, VLDB 2024: the stages follow the workload; the
+//! Adapts migration to the workload (FluidKV, PVLDB 2024: the stages follow the workload; the
 //! paper's code has three modes, chosen by one client's share of writes).
 //!
 //! Measurements. Each is a moving mean, of which a new sample replaces a quarter:

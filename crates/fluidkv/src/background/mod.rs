@@ -1,21 +1,24 @@
-//! Adaptive migration (FluidKV, VLDB 2024): which thread flushes and compacts, when, and how
+//! Adaptive migration (FluidKV, PVLDB 2024): which thread flushes and compacts, when, and how
 //! writers are throttled.
 //!
 //! Rule: a frozen memtable is flushed before anything is compacted. A range is compacted when its
-//! buffered bytes reach `buffer-percent` of its stable bytes, or when it has `runs-max` runs. Of
-//! several such ranges, the one furthest beyond its trigger is compacted first.
+//! buffered bytes reach `buffer-percent` of its stable bytes, or when it has `runs-max` runs. The
+//! stable bytes count as at least an eighth of a full range. Of several such ranges, the one
+//! furthest beyond its trigger is compacted first.
 //!
-//! `background/governor.rs` decides from measurements how many workers may do this, and how early a
-//! range is compacted.
+//! `background/governor.rs` decides from measurements how many workers may do this. It also scales
+//! the trigger by bytes, but not the one by runs.
 //!
 //! While there are no writes, migration serves reads (the paper's read-optimised and read-only
 //! modes). A memtable that is worth a flush is frozen, and ranges are compacted at an eighth of
-//! their trigger. After a long time without writes, everything is flushed and compacted: reads find
-//! all data in one place, and DRAM is freed. An occasional write thus causes no rewrite of ranges.
+//! their trigger by bytes. After a long time without writes, everything is flushed and compacted:
+//! reads find all data in one place, and DRAM is freed. An occasional write thus causes no rewrite
+//! of ranges.
 //!
 //! Garbage of the value log is collected (`background/gc.rs`) when its share exceeds
 //! `value-garbage`. The collection has priority if it is further beyond its trigger than any range.
-//! A segment without live bytes is freed at once.
+//! A segment without live bytes is collected first: each of its keys is looked up, but nothing is
+//! moved.
 //!
 //! Further tasks, by priority:
 //! * If nothing else is due, a range without runs is compacted if it has many small tables
@@ -54,13 +57,13 @@
 
 pub(crate) mod compact;
 pub(crate) mod expire;
+mod failed_reclaim;
 pub(crate) mod failures;
 pub(crate) mod flush;
 mod gc;
 pub(crate) mod governor;
 mod policy;
 mod reclaim;
-mod refusal;
 mod rotate;
 pub(crate) mod scheduler;
 mod separate;

@@ -27,8 +27,8 @@ const SCANS_TIMEOUT: Duration = Duration::from_millis(50);
 const READER_CHECK_PAUSE: Duration = Duration::from_millis(1);
 /// Longest time of a settle: concurrent writers may keep it from ending.
 pub(super) const FLUSH_AND_COMPACT_TIMEOUT: Duration = Duration::from_secs(600);
-/// Rounds of a settle: one for memtables that wait, one for the active one, one for the pointers
-/// that collections left. Others write meanwhile.
+/// Maximum rounds of a settle: one for memtables that wait, one for the active one, and one for the
+/// pointers that collections left. The fourth is for writes of other threads meanwhile.
 const FLUSH_AND_COMPACT_ROUNDS_MAX: usize = 4;
 /// Why a settle did not end, and the advice for the caller.
 const HOLD_WRITERS_ADVICE: &str = "writers are faster than flushes and compactions: pause the writers or raise the \
@@ -44,7 +44,7 @@ impl Background {
             // This thread is reporting an event, and might wait for the task that it reports for.
             return Ok(false);
         }
-        if self.is_refusing() {
+        if self.is_reclaim_futile() {
             return Ok(false);
         }
         let began = Instant::now();
@@ -81,7 +81,7 @@ impl Background {
             }
             let (held, waited_from) = held.get_or_insert_with(|| (lock(&self.publisher).past_views(), Instant::now()));
             if !self.wait_for_reader(held, *waited_from) {
-                self.remember_refusal(began);
+                self.remember_failed_reclaim(began);
                 return Ok(false);
             }
         }

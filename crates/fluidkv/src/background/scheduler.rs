@@ -78,7 +78,7 @@ pub(crate) struct Scheduler {
     /// fewer tables, or space is scarce. No such merge runs until the next open.
     pub(crate) small_merges_stopped: AtomicBool,
     /// The last attempt to free space, if it freed none.
-    pub(crate) refusal: Mutex<Option<Arc<Refusal>>>,
+    pub(crate) failed_reclaim: Mutex<Option<Arc<FailedReclaim>>>,
 }
 
 /// How much background work is due.
@@ -104,7 +104,7 @@ impl Scheduler {
             seen: Mutex::new(None),
             governor: Governor::new(workers),
             small_merges_stopped: AtomicBool::new(false),
-            refusal: Mutex::new(None),
+            failed_reclaim: Mutex::new(None),
         }
     }
 
@@ -228,7 +228,7 @@ pub(crate) struct Stamp {
 }
 
 /// An attempt to free space that freed none.
-pub(crate) struct Refusal {
+pub(crate) struct FailedReclaim {
     pub(crate) stamp: Stamp,
     /// Past views that readers held at the end of the attempt.
     pub(crate) views: Vec<Weak<View>>,

@@ -109,7 +109,7 @@ impl Tree {
     /// hold instead. `None` without a separator.
     ///
     /// # Errors
-    /// The separator's errors; [`Error::Corrupt`] if an entry is damaged.
+    /// The separator's errors; [`lodestore_contract::Error::Corrupt`] if an entry is damaged.
     pub(crate) fn separate(&self, memtable: &Memtable) -> Result<Option<Separated>> {
         let Some(separator) = &self.separator else { return Ok(None) };
         let mut separated = memtable.separation.take_separated();

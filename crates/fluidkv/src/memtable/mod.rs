@@ -1,4 +1,4 @@
-//! FastStore (the memtable stage; FluidKV, VLDB 2024): an ordered index in DRAM over the positions
+//! FastStore (the memtable stage; FluidKV, PVLDB 2024): an ordered index in DRAM over the positions
 //! of records in the logs of one generation (`wal/writer.rs`).
 //!
 //! A record is durable before its position goes into the index, where readers find it. A read thus

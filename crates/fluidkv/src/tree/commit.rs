@@ -6,16 +6,21 @@
 //! On byte-addressable media each thread has its own log, and this module is not used.
 //!
 //! **`power`**. Persist order of a write:
-//! 1. The writer stores its record under the stripe of its key, and does nothing else under that
-//!    lock.
+//! 1. The writer stores its record under the stripe of its key.
 //! 2. The leader of its group flushes the group's ranges. **Fence: the group is durable.**
 //! 3. The leader stores the end mark after the group's last record, if that record is still the
 //!    last one of the log.
 //! 4. The leader publishes the group's entries in the index, in the order of their numbers.
 //! 5. The write returns.
 //!
-//! No reader sees an entry that a crash could lose. A hot key gets as many writes per sync as it
-//! has writers.
+//! No reader sees an entry that a crash could lose. The sync is usually outside every lock, so a
+//! hot key gets as many writes per sync as it has writers. Some syncs happen under locks:
+//! * A record that does not fit into its segment: all earlier records are synced under the stripe
+//!   and `append_lock`.
+//! * A large value: its own sync, under the stripe (`values/writer.rs`).
+//! * A read-modify-write that found unpublished writes in its stripe again after
+//!   `STRIPE_RELEASES_MAX` releases of the stripe. It then waits with the stripe held.
+//! * A batch with conditions, and values that GC moves: both wait with their stripes held.
 //!
 //! **`interval`**. A write is stored, published and answered at once. A thread syncs the gathered
 //! writes twice per window. A crash leaves a prefix of the writes in log order
@@ -200,6 +205,16 @@ impl Tree {
         self.wait_committed(log, log.group.last())
     }
 
+    /// Waits until every write in progress is published. All earlier records of a shared log are
+    /// then durable. The calling thread has no write in progress and holds no stripe.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn quiesce_writes(&self) -> Result<()> {
+        self.order.quiesce();
+        self.log.as_ref().map_or(Ok(()), |log| self.commit_all_pending(log))
+    }
+
     /// Locks the stripe of a key for a write that reads first, once all writes of the stripe are
     /// published.
     ///
@@ -242,7 +257,7 @@ impl Tree {
         if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
     }
 
-    /// Syncs the gathered writes several times per window until the store is closed.
+    /// Syncs the gathered writes twice per window until the store is closed.
     pub(crate) fn sync_windows(&self) {
         let Some((log, window)) = self.log.as_ref().and_then(|log| Some((log, log.window?))) else { return };
         while log.pause(window) && self.commit_all_pending(log).is_ok() {}

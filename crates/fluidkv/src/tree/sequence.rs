@@ -1,11 +1,15 @@
 //! The order of writers: one sequence of numbers, and lock stripes by key.
 //!
 //! Invariants
-//! 1. A write draws its number while it holds the stripe of its key, and is in its memtable before
-//!    it releases the stripe. The numbers of one key are thus in the order of its versions.
+//! 1. A write draws its number while it holds the stripe of its key. Before it releases the stripe,
+//!    its entry is *published* (in the index of its memtable) or *pending*. Only group commit has
+//!    pending entries: the record is in the log, and a leader publishes the entry later, in the
+//!    order of the numbers (`tree/commit.rs`). The numbers of one key are thus in the order of its
+//!    versions.
 //! 2. A writer's slot is odd from before it loads the view and draws its number until its entry is
-//!    in the memtable. If each slot has been even, or has changed, after a point in time, all
-//!    writes with an older view or a lower number are done.
+//!    published or pending. If each slot has been even, or has changed, after a point in time, all
+//!    writes with an older view or a lower number are published or pending. `commit_all_pending`
+//!    publishes the pending ones.
 //! 3. Lock order: the lock of the shared slot, then stripes, ascending. A thread that holds one of
 //!    them never waits for a memtable flush.
 //! 4. The count of snapshots is raised before a snapshot draws its number: a writer that draws a
@@ -117,7 +121,8 @@ impl Order {
         self.snapshots.0.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until every write in progress is in its memtable. The calling thread has no write in
+    /// Waits until every write in progress is published or pending (Invariant 2).
+    /// `Tree::quiesce_writes` also waits for the pending ones. The calling thread has no write in
     /// progress and holds no stripe.
     pub(crate) fn quiesce(&self) {
         let used = slots_used().min(MAX_SLOTS);
@@ -131,8 +136,8 @@ impl Order {
         }
     }
 
-    /// Begins a snapshot. Returns its number: all writes up to it are in the memtables.
-    /// [`Self::end_snapshot`] ends it.
+    /// Begins a snapshot of a store without group commit. Returns its number: all writes up to it
+    /// are published. [`Self::end_snapshot`] ends it.
     pub(crate) fn begin_snapshot(&self) -> u64 {
         self.hold_versions();
         let number = self.last();

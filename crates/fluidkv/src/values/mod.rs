@@ -11,7 +11,7 @@
 //!    Bytes before `written` never change.
 //! 2. A segment that the manifest does not name has no readable value, and is free.
 //! 3. A thread that appends a value is an active writer (`tree/sequence.rs`) until the pointer is
-//!    in the index or has been abandoned. After a `quiesce`, every record of a sealed segment is
+//!    published, pending or abandoned. After `quiesce_writes`, every record of a sealed segment is
 //!    therefore named by the newest version of its key, or is permanent garbage.
 //! 4. Each record that nothing names any more is counted dead at most once. A memtable counts it
 //!    when an entry replaces another, a merge when it skips an older version. A flush or compaction

@@ -1,4 +1,4 @@
-//! One write in a log segment. An entry shows by itself whether it is whole (FluidKV, VLDB 2024:
+//! One write in a log segment. An entry shows by itself whether it is whole (FluidKV, PVLDB 2024:
 //! thread-exclusive logs).
 //!
 //! ```text

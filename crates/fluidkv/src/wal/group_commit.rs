@@ -74,13 +74,13 @@ impl<W> GroupCommit<W> {
         })
     }
 
-    /// Returns whether a write returns only after its group is durable.
+    /// Returns whether a write returns only after its group is durable: not at `interval`.
     #[inline]
     pub(crate) fn is_group_commit(&self) -> bool {
         self.window.is_none()
     }
 
-    /// Blocks appends, for a change of the active memtable.
+    /// Serializes appends. Also held while the active memtable changes.
     pub(crate) fn append_lock(&self) -> MutexGuard<'_, ()> {
         lock(&self.append_lock)
     }

@@ -1,5 +1,6 @@
-//! A log segment: an extent to which one thread slot appends the writes of one memtable. Its
-//! header, and what proves the end of its records. `wal/reader.rs` reads it.
+//! A log segment: an extent for the writes of one memtable. One thread slot appends to it or, in a
+//! shared log, all threads do. Its header, and what proves the end of its records. `wal/reader.rs`
+//! reads it.
 //!
 //! ```text
 //!  0      4        8     10     12       16     24     32      40       48      56     64
@@ -14,13 +15,17 @@
 //! durable length of the previous segment, in bytes from its start, when this one was created; 0 if
 //! unknown.
 //!
-//! Persist order of the writer: header; then each record, stored and fenced before it is
+//! Persist order in a log of one thread: header; then each record, stored and fenced before it is
 //! acknowledged, the first one together with the header. The spare is stored when the first record
 //! is durable, and fenced with the next record. A whole spare therefore proves that a record
 //! existed. Once a record and all before it are durable, an *end mark* is stored directly after it,
 //! where the next record or gap begins. Only then is the record acknowledged. The end mark is not
-//! flushed, so it costs no persist order, and it survives a kill. A reader stops at the first
-//! record that is not whole. The bytes there are one of two:
+//! flushed, so it costs no persist order, and it survives a kill.
+//!
+//! In a shared log (`tree/commit.rs`) the records of a group have one fence, and `mark_shared_end`
+//! may skip the end mark. At `interval`, a record there is acknowledged before it is durable.
+//!
+//! A reader stops at the first record that is not whole. The bytes there are one of two:
 //!
 //! * the end, or a truncated record: nothing proves that it was durable;
 //! * damage: an end mark follows, or a later whole record with the mark *durable*; or the next

@@ -13,7 +13,7 @@ const EXTRA_SEGMENTS_MAX: usize = 8;
 /// Minimum gain for a collection to begin.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Gain {
-    /// Minimum number of segments to free.
+    /// Minimum bytes to free, in segments.
     pub(crate) segments: u32,
     /// Minimum bytes freed per byte moved.
     pub(crate) benefit_min: f64,
@@ -21,9 +21,9 @@ pub(crate) struct Gain {
 
 impl Gain {
     /// At least one segment, at any cost.
-    pub(crate) const ANY: Self = Self { segments: 1, benefit_min: 0.0 };
-    /// The minimum for the background thread.
-    pub(crate) const SOME: Self = Self { segments: 8, benefit_min: 0.0 };
+    pub(crate) const ONE_SEGMENT: Self = Self { segments: 1, benefit_min: 0.0 };
+    /// At least eight segments, at any cost: the first choice when free segments are short.
+    pub(crate) const EIGHT_SEGMENTS: Self = Self { segments: 8, benefit_min: 0.0 };
 }
 
 /// Result of a collection.
@@ -69,9 +69,12 @@ pub(crate) struct Victim {
 }
 
 impl Space {
-    /// Chooses the victim that frees most bytes per byte moved. The ratio is at least
-    /// `gain.benefit_min`, and the freed bytes equal at least `gain.segments` segments. Survivors
-    /// fit into `spare` segments. The victim belongs to the caller until [`Self::end_collection`].
+    /// Chooses a victim. The candidate of an owner is its segments with the highest
+    /// [`Self::benefit`]. Of the candidates, the one that frees most bytes per byte moved wins.
+    ///
+    /// That ratio is at least `gain.benefit_min`. The freed bytes equal at least `gain.segments`
+    /// segments, or half of [`Self::victim_max`] if this is less. Survivors fit into `spare`
+    /// segments. The victim belongs to the caller until [`Self::end_collection`].
     pub(crate) fn choose(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
         let (segment_bytes, most) = (u64::from(self.segment_bytes), self.victim_max());
         let wanted = u64::from(gain.segments.min(most as u32 / 2)) * segment_bytes;

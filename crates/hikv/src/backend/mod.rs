@@ -84,7 +84,7 @@ impl<R: KeyResolver + Retire + Send + Sync + 'static> Backend<R> {
         self.core.drain()
     }
 
-    /// As [`Trees::collect`]. The caller has drained, and is pinned.
+    /// As [`Trees::read_range`]. The caller has drained, and is pinned.
     pub fn read_range<K: KeyResolver>(
         &self,
         records: &K,

@@ -212,7 +212,7 @@ impl Pool {
             return Err(refused);
         }
         // The pages were made huge if possible: joining them again would make writers wait
-        // (`ahead.rs`).
+        // (`background.rs`).
         Ok(Arc::new(made.mapping))
     }
 

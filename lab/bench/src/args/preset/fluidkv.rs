@@ -1,4 +1,4 @@
-//! The setups of the FluidKV paper (VLDB 2024), as far as its abstract and its authors' code
+//! The setups of the FluidKV paper (PVLDB 2024), as far as its abstract and its authors' code
 //! describe them: puts, gets and DRAM of small records, of which they load 200 M. Its competitors
 //! (ListDB, FlatStore) are not available. `hikv` is closest to FlatStore, because its whole order
 //! is in DRAM.

@@ -75,7 +75,7 @@ pub enum Preset {
     NvhtLoadFactor,
     /// NVHT over its initial capacity.
     NvhtInitialCapacity,
-    /// FluidKV (VLDB 2024): puts, gets, overwrites, scans and DRAM of 8 + 8 bytes over the number
+    /// FluidKV (PVLDB 2024): puts, gets, overwrites, scans and DRAM of 8 + 8 bytes over the number
     /// of threads.
     FluidkvThreads,
     /// FluidKV: puts, gets, overwrites and DRAM over the size of values.

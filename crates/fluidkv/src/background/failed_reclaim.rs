@@ -1,4 +1,4 @@
-//! A refusal for lack of space, remembered until something may have freed space.
+//! An attempt to free space that freed none, remembered until something may have freed space.
 //!
 //! An attempt to free space flushes and compacts the store, which may need seconds. A full store
 //! would do so for each refused put. Instead, the next put is refused at once unless something has
@@ -21,7 +21,7 @@ use std::time::Instant;
 use lodestore_contract::now_millis;
 
 use crate::background::scheduler::Background;
-use crate::background::scheduler::{Refusal, Stamp};
+use crate::background::scheduler::{FailedReclaim, Stamp};
 use crate::locks::lock;
 
 /// Least time between two attempts to free space if nothing has changed.
@@ -44,14 +44,14 @@ impl Background {
 
     /// Returns whether the last attempt to free space freed none, and nothing may have freed space
     /// since.
-    pub(super) fn is_refusing(&self) -> bool {
-        let Some(refusal) = lock(&self.scheduler.refusal).clone() else { return false };
-        let (then, now) = (&refusal.stamp, self.space_stamp());
+    pub(super) fn is_reclaim_futile(&self) -> bool {
+        let Some(failed) = lock(&self.scheduler.failed_reclaim).clone() else { return false };
+        let (then, now) = (&failed.stamp, self.space_stamp());
         (now.tasks_done, now.generation, now.keys) == (then.tasks_done, then.generation, then.keys)
             && now.free_bytes < then.free_bytes + self.sizes.segment
             && now.snapshots >= then.snapshots
-            && refusal.views.iter().all(|view| view.strong_count() > 0)
-            && (refusal.ended_at..refusal.retry_at).contains(&now_millis())
+            && failed.views.iter().all(|view| view.strong_count() > 0)
+            && (failed.ended_at..failed.retry_at).contains(&now_millis())
     }
 
     /// Returns when the next stable table is worth a merge for its expired pairs, in milliseconds
@@ -63,13 +63,13 @@ impl Background {
     }
 
     /// Remembers that an attempt that began at `began` freed no space.
-    pub(super) fn remember_refusal(&self, began: Instant) {
+    pub(super) fn remember_failed_reclaim(&self, began: Instant) {
         let views = lock(&self.publisher).past_views();
         let took_ms = began.elapsed().as_millis() as u64;
         let ended_at = now_millis();
         let retry_at =
             (ended_at + RETRY_AFTER_MILLIS.max(took_ms * RETRY_DURATION_FACTOR)).min(self.find_next_stale_ms());
-        let refusal = Refusal { stamp: self.space_stamp(), views, ended_at, retry_at };
-        *lock(&self.scheduler.refusal) = Some(Arc::new(refusal));
+        let failed = FailedReclaim { stamp: self.space_stamp(), views, ended_at, retry_at };
+        *lock(&self.scheduler.failed_reclaim) = Some(Arc::new(failed));
     }
 }
