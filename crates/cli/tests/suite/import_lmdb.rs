@@ -134,7 +134,10 @@ fn a_tree_with_long_values_is_imported() {
     sandbox.write("data", &bytes);
     let output = sandbox.run(&["import", "store", "data"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "lodestore: not imported: the named databases users, void (--database imports one)\n");
+    assert_eq!(
+        text(&output.stderr),
+        "lodestore: not imported: the named databases users, void (--database imports one)\n"
+    );
     assert_eq!(sandbox.ok(&["scan", "store"]), lines);
     sandbox.fails(&["import", "store", "data", "--strict"], 10, "users, void");
     sandbox.ok(&["import", "store", "data", "--database", "users", "--keyspace", "users"]);

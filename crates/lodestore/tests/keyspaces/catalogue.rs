@@ -30,7 +30,7 @@ fn a_damaged_header_is_an_error_of_all_names_and_not_an_empty_catalogue() {
         let header = with_raw(path, |store| store.get(HEADER).expect("get").expect("a header"));
         let damages: [(Option<&[u8]>, &str); 3] = [
             (Some(b"\x01odd"), "the header is unreadable"),
-            (Some(b""), "cannot be read"),
+            (Some(b""), "the header is unreadable"),
             (None, "header is missing"),
         ];
         for (damaged, what) in damages {

@@ -139,7 +139,7 @@ impl Losses {
     pub(super) fn explains(&self, finding: &Finding) -> bool {
         self.missing.as_ref().is_some_and(|lost| {
             let place = format!("group {} device {}", lost.group, lost.device);
-            finding.place == place && finding.what.starts_with("cannot be opened")
+            finding.place == place && finding.what.starts_with("the device cannot be opened")
         })
     }
 
