@@ -147,7 +147,7 @@ fn a_group_that_keys_cannot_move_to_is_refused_at_once() {
     let printed =
         sandbox.fails(&["mkvs", "add-group", "matrix"], 12, "group 0 has 1 usable devices, and the operation needs 2");
     assert!(printed.starts_with("2 groups, acks majority, keys are moving to the newest group\n"), "{printed}");
-    sandbox.fails(&["mkvs", "rebalance", "matrix"], 12, "group 0 has 1 devices");
+    sandbox.fails(&["mkvs", "rebalance", "matrix"], 12, "group 0 has 1 usable devices");
     sandbox.ok(&["mkvs", "replace", "matrix", "0", "1", "new"]);
     assert!(sandbox.ok(&["mkvs", "rebalance", "matrix"]).starts_with("2 groups, acks majority\n"));
     assert_whole(&sandbox);

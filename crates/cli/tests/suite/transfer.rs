@@ -181,9 +181,9 @@ fn a_line_that_never_ends_is_refused_within_a_memory_limit() {
     let args = ["import", "store", "-"];
     // A key that never ends is refused at its limit.
     let output = import_endless("", &[b'k'; 1 << 16], "tsv");
-    failed(&output, 10, "line 2 of -: a key of more than 65536 bytes", &args);
+    failed(&output, 10, "line 2 of -: the key has more than 65536 bytes", &args);
     let output = import_endless("{\"key\":\"", &[b'k'; 1 << 16], "jsonl");
-    failed(&output, 10, "line 1 of -: a key of more than 65536 bytes", &args);
+    failed(&output, 10, "line 1 of -: the key has more than 65536 bytes", &args);
     // A value that never ends is refused where the memory ends.
     let output = import_endless("{\"key\":\"k\",\"value\":\"", &[b'v'; 1 << 16], "jsonl");
     failed(&output, 10, "line 1 of -: there is not enough memory for a value of more than ", &args);
