@@ -182,7 +182,7 @@ fn a_count_is_refused_once_a_put_adds_a_slot_next_to_a_damaged_one() {
 
 #[test]
 fn a_changed_root_is_refused_by_name() {
-    for (offset, bit, part) in [(0, 30, "table"), (8, 20, "grows"), (16, 3, "cursor"), (16, 50, "cursor")] {
+    for (offset, bit, part) in [(0, 30, "table"), (8, 20, "growth"), (16, 3, "cursor"), (16, 50, "cursor")] {
         let scratch = Scratch::new();
         let path = scratch.store();
         drop(filled(&path));
