@@ -383,6 +383,7 @@ pub fn io_advice(refusal: &io::Error) -> &'static str {
 
 impl Error {
     /// Writes the texts of errors that only a creation or an open returns.
+    #[expect(clippy::too_many_lines, reason = "one arm for each variant")]
     fn fmt_opening(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom { path, needed, free } => write!(

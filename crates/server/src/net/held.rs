@@ -194,7 +194,8 @@ mod tests {
         begin(&server, PauseMode::Write);
         send(&mut server, &mut client, "GETRANGE b 0 -1\r\nSET a 1");
         let mut received = receive(&mut client);
-        assert!(received.len() < REPLY_BYTES && server.shared().pause.held_clients() == 1);
+        assert!(received.len() < REPLY_BYTES, "{} bytes", received.len());
+        assert_eq!(server.shared().pause.held_clients(), 1);
         for _ in 0..REPLY_BYTES {
             server.step().unwrap();
             received += &receive(&mut client);
