@@ -202,7 +202,7 @@ impl Inner {
         let number = self.with_small(ops, from, |ops| self.apply_batch_shared(log, ops, false))?;
         drop(stripes);
         drop(writing);
-        if log.is_group_commit() {
+        if log.waits_for_sync() {
             self.wait_committed(log, number)?;
         }
         Ok(Commit::Done)

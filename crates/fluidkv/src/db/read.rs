@@ -9,7 +9,7 @@ use lodestore_contract::{Expiry, Result};
 
 use crate::db::inner::Inner;
 use crate::sst::{Block, Reads, Slot, Table, hash};
-use crate::tree::ABSENT_SAMPLE_UNIT;
+use crate::tree::ABSENT_SAMPLE_FACTOR;
 use crate::tree::counts::Counts;
 use crate::version::known::Known;
 use crate::version::tables::LookupOptions;
@@ -87,12 +87,12 @@ impl Inner {
     fn note_found(&self, found: bool) {
         let before = self.absent.load(Ordering::Relaxed);
         Counts::add(&self.counts.reads, SAMPLE_INTERVAL);
-        self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_SAMPLE_UNIT }, Ordering::Relaxed);
+        self.absent.store(before - before / 16 + if found { 0 } else { ABSENT_SAMPLE_FACTOR }, Ordering::Relaxed);
     }
 
     /// Returns the share of absent keys in recent lookups, in thousandths.
     pub(crate) fn absent_per_mille(&self) -> u64 {
-        u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_SAMPLE_UNIT)
+        u64::from(self.absent.load(Ordering::Relaxed)) * 1000 / u64::from(16 * ABSENT_SAMPLE_FACTOR)
     }
 
     /// Calls `with` for the live value of a key.

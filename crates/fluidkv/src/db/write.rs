@@ -147,7 +147,7 @@ impl Inner {
     /// durability is `interval`.
     fn try_write_shared<W: KeyWrite>(&self, log: &SharedLog, plan: WritePlan, write: &mut W) -> Result<()> {
         self.throttle(plan.bytes as u64)?;
-        let waits = log.is_group_commit();
+        let waits = log.waits_for_sync();
         let writing = self.order.writing();
         let stripe =
             if waits && !plan.is_blind { self.lock_published(log, plan.hash)? } else { self.order.lock(plan.hash) };

@@ -71,7 +71,7 @@ impl Tree {
     /// Returns the shared log if writes wait for their group.
     #[inline]
     pub(crate) fn group_log(&self) -> Option<&SharedLog> {
-        self.log.as_ref().filter(|log| log.is_group_commit())
+        self.log.as_ref().filter(|log| log.waits_for_sync())
     }
 
     /// Appends one operation on a key whose stripe is held. Its entry is published with its group,
@@ -127,7 +127,7 @@ impl Tree {
         log.group.join(number, |gathered| {
             spare.into_iter().flatten().for_each(|spare| gathered.add(spare));
             gathered.add(range);
-            if log.is_group_commit() && !early {
+            if log.waits_for_sync() && !early {
                 gathered.writes.extend(write.take());
             }
         });
@@ -245,7 +245,7 @@ impl Tree {
     /// [`Error::Poisoned`].
     pub(crate) fn wait_published(&self, log: &SharedLog, hashes: impl Iterator<Item = u64>) -> Result<()> {
         let last = hashes.map(|hash| log.last_of(Order::stripe_of(hash))).max().unwrap_or(0);
-        if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
+        if log.waits_for_sync() { self.wait_committed(log, last) } else { Ok(()) }
     }
 
     /// Waits until all writes are published. The caller holds all stripes.
@@ -254,7 +254,7 @@ impl Tree {
     /// [`Error::Poisoned`].
     pub(crate) fn wait_all_published(&self, log: &SharedLog) -> Result<()> {
         let last = log.last.iter().map(|last| last.load(Ordering::Relaxed)).max().unwrap_or(0);
-        if log.is_group_commit() { self.wait_committed(log, last) } else { Ok(()) }
+        if log.waits_for_sync() { self.wait_committed(log, last) } else { Ok(()) }
     }
 
     /// Syncs the gathered writes twice per window until the store is closed.

@@ -32,9 +32,9 @@ use crate::version::view::View;
 
 /// Added to the moving share of absent keys for an absent key. A sixteenth of the share decays with
 /// each sample, so 16 units are 100 percent.
-pub(crate) const ABSENT_SAMPLE_UNIT: u32 = 4096;
+pub(crate) const ABSENT_SAMPLE_FACTOR: u32 = 4096;
 /// Share above which filters of stable tables are used: one lookup in sixteen.
-const ABSENT_RATIO_MIN: u32 = ABSENT_SAMPLE_UNIT;
+const ABSENT_RATIO_MIN: u32 = ABSENT_SAMPLE_FACTOR;
 
 /// A write in progress. While it lives, `close` waits. Its events are reported after it ends, when
 /// its locks are free.

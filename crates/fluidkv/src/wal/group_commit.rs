@@ -76,7 +76,7 @@ impl<W> GroupCommit<W> {
 
     /// Returns whether a write returns only after its group is durable: not at `interval`.
     #[inline]
-    pub(crate) fn is_group_commit(&self) -> bool {
+    pub(crate) fn waits_for_sync(&self) -> bool {
         self.window.is_none()
     }
 
