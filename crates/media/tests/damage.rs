@@ -264,7 +264,7 @@ fn a_region_that_is_missing_or_shorter_or_of_another_pool_is_named() {
     std::fs::remove_file(&second).expect("removed");
     says("missing");
     std::fs::write(&second, &whole[..500_000]).expect("written");
-    says("bytes long");
+    says("500000 bytes");
     std::fs::write(&second, []).expect("written");
     says("shorter");
     std::fs::copy(other.store().join("pool.0001"), &second).expect("copied");
