@@ -1,7 +1,7 @@
 //! Benchmarks of key-value stores: workloads, the driver that runs them, and the reports.
 //!
 //! * `lodestore-bench run` measures and compares stores.
-//! * `lodestore-bench evaluate` runs a list of experiments and writes a page for each.
+//! * `lodestore-bench evaluate` runs a list of experiments and writes the rows of each.
 //!
 //! A run has several rounds. In each round every store is created, loaded, run through the
 //! workloads and destroyed in a separate process, with the stores interleaved. If a workload has a
@@ -24,7 +24,7 @@
 //! * `report`, `plot`: JSON lines and tables; SVG pictures.
 //! * `preset`: named sets of arguments, one file per paper.
 //! * `args`: the command line of `run`.
-//! * `suite`: the experiments of `evaluate` and their pages.
+//! * `suite`: the experiments of `evaluate` and their records.
 #![forbid(unsafe_code)]
 
 mod advice;

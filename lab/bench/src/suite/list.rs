@@ -21,7 +21,7 @@ pub enum Scale {
     Small,
     /// 150,000 to 300,000 records in most rows, three rounds each, in under two hours. Of the
     /// papers' setups, `hashkv-p123` (one round), `hashkv-threshold` and `mkvs-tables` have their
-    /// presets' size. The others are smaller; each page states its size.
+    /// presets' size. The others are smaller; each record states its size.
     Full,
 }
 
@@ -46,7 +46,8 @@ impl Scale {
 }
 
 /// The medium of an experiment's stores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Medium {
     /// The directory in memory.
     Memory,
@@ -55,7 +56,7 @@ pub(super) enum Medium {
 }
 
 impl Medium {
-    /// Returns the variable for its directory in the commands of the pages.
+    /// Returns the variable for its directory in the recorded commands.
     pub(super) fn variable(self) -> &'static str {
         match self {
             Self::Memory => "$MEMORY",
@@ -108,7 +109,7 @@ pub(super) struct Size {
     pub(super) seconds: u64,
 }
 
-/// An experiment, which has one page.
+/// An experiment.
 #[derive(Debug, Clone)]
 pub(super) struct Experiment {
     /// Its name on the command line and of its files.
@@ -224,7 +225,7 @@ pub(super) const fn size(words: &'static str, seconds: u64) -> Size {
 /// Presets whose workloads another experiment runs with more stores.
 pub(super) const COVERED: [Preset; 2] = [Preset::Ycsb, Preset::HikvMicro];
 
-/// Returns all experiments, in the order in which they run: this suite's own, then a page for each
+/// Returns all experiments, in the order in which they run: this suite's own, then one for each
 /// preset that they do not cover.
 pub(super) fn experiments() -> Vec<Experiment> {
     let mut all = vec![

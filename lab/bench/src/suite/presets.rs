@@ -9,7 +9,7 @@ use crate::args::Args;
 use crate::preset::Preset;
 use crate::report::figures::Told;
 
-/// Note on the page of a preset that adds latency to persists.
+/// Note on the question of a preset that adds latency to persists.
 const EMULATED: &str = ". Each persist of ours waits as slower memory would have it; stores of others feel nothing of it, so a line that is lost to one of them says what \
      that memory costs and not who is the faster.";
 
@@ -100,7 +100,7 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
     }
 }
 
-/// Returns the swept parameter, or the amount of data, in the order of a page.
+/// Returns the swept parameter, or the amount of data, in the order of a record.
 fn sizes(args: &Args) -> Vec<(&'static str, String)> {
     let none = || "none".to_string();
     let bytes = |bytes: Option<u64>| bytes.filter(|bytes| *bytes > 0).map_or_else(none, lodestore::stats::format_size);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use super::list::{Draw, Experiment, Run, Scale};
-use super::page::Record;
+use super::record::Record;
 use super::rows;
 use crate::args::command::quoted;
 use crate::peers;
