@@ -21,7 +21,7 @@
 //! * `workload`: workloads by name, their keys and sizes, and operation streams.
 //! * `run`: rounds of cells, the driver in each cell, and observation.
 //! * `peers`: maps of the standard library, and stores of other projects.
-//! * `report`, `plot`: JSON lines and tables; SVG pictures.
+//! * `report`: JSON lines, tables, and timelines. The crate `lodestore-plots` draws them.
 //! * `preset`: named sets of arguments, one file per paper.
 //! * `args`: the command line of `run`.
 //! * `suite`: the experiments of `evaluate` and their records.
@@ -30,7 +30,6 @@
 mod advice;
 mod args;
 mod peers;
-mod plot;
 mod preset;
 mod report;
 mod run;

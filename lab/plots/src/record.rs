@@ -23,6 +23,8 @@ pub(crate) struct Record {
     pub(crate) medium: Medium,
     /// The measures that compare stores, the first for the summary.
     pub(crate) measures: Vec<Measure>,
+    /// The plot of its results.
+    pub(crate) draw: Option<Draw>,
     /// How its size differs from that of its preset, if it runs a preset.
     pub(crate) size: Option<String>,
     pub(crate) scale: String,
@@ -39,10 +41,18 @@ pub(crate) struct Record {
     pub(crate) left_out: Vec<(String, String)>,
     /// Runs that failed as a whole, and the reasons.
     pub(crate) failed: Vec<String>,
-    /// The pictures.
-    pub(crate) plots: Vec<String>,
     /// Number of rows.
     pub(crate) rows: usize,
+}
+
+/// The plot of an experiment's results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Draw {
+    Rates,
+    Latency,
+    Memory,
+    Timeline,
 }
 
 /// The medium of an experiment's stores.

@@ -19,6 +19,8 @@ pub(crate) struct Row {
     pub(crate) store: String,
     pub(crate) workload: String,
     pub(crate) sweep: Option<Swept>,
+    pub(crate) threads: usize,
+    pub(crate) records: u64,
     /// Acknowledged operations per second; keys for `multiget`, scans for `scan`.
     pub(crate) ops_per_s: f64,
     pub(crate) ops_per_s_min: f64,
@@ -33,6 +35,7 @@ pub(crate) struct Row {
     /// Number of timed calls.
     pub(crate) samples: u64,
     pub(crate) p50_ns: u64,
+    pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p999_ns: u64,
     pub(crate) p9999_ns: u64,
@@ -64,6 +67,8 @@ pub(crate) struct Row {
     pub(crate) durability: String,
     /// Durability of the load, if the store was reopened after it.
     pub(crate) load_durability: Option<String>,
+    pub(crate) key_size: Size,
+    pub(crate) value_size: Size,
     pub(crate) settings: BTreeMap<String, String>,
     /// The command that repeats only this row.
     pub(crate) repeat: String,
@@ -79,6 +84,49 @@ pub(crate) struct Swept {
 impl fmt::Display for Swept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, self.value)
+    }
+}
+
+/// The size of keys or of values.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Size {
+    Bytes(u64),
+    /// A range, as 64..1024, or the name of a distribution.
+    Law(String),
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self::Bytes(0)
+    }
+}
+
+impl From<u64> for Size {
+    fn from(bytes: u64) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+            Self::Law(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Size {
+    /// Returns the mean, except of a distribution.
+    fn mean(&self) -> Option<f64> {
+        match self {
+            Self::Bytes(bytes) => Some(*bytes as f64),
+            Self::Law(name) => {
+                let (least, most) = name.split_once("..")?;
+                Some(f64::midpoint(least.parse().ok()?, most.parse().ok()?))
+            }
+        }
     }
 }
 
@@ -119,6 +167,11 @@ impl Row {
     /// Returns whether the row is of a part of the load.
     pub(crate) fn is_step(&self) -> bool {
         self.workload == STEP
+    }
+
+    /// Returns the mean bytes of the key and the value of a record, if they are known.
+    pub(crate) fn record_bytes(&self) -> Option<f64> {
+        Some(self.key_size.mean()? + self.value_size.mean()?)
     }
 
     /// Returns the store, with its value in a sweep.
@@ -164,6 +217,15 @@ pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_numbers_ranges_and_distributions() {
+        let text = "{\"key_size\":16,\"value_size\":\"64..1024\"}\n{\"key_size\":16,\"value_size\":\"facebook\"}";
+        let rows = read_rows(text);
+        let means: Vec<_> = rows.iter().map(Row::record_bytes).collect();
+        assert_eq!(means, [Some(560.0), None]);
+        assert_eq!(rows[1].value_size.to_string(), "facebook");
+    }
 
     #[test]
     fn absent_numbers_have_their_defaults_and_other_lines_are_skipped() {

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Check, Settle};
 use crate::peers;
-use crate::plot;
 use crate::run::driver::{self, Drive, Room, Stream};
 use crate::run::failure::Failure;
 use crate::run::outcome::Outcome;
@@ -396,7 +395,7 @@ impl Bench<'_> {
             begun: self.begun,
             rss_empty: self.rss_empty,
             processes: self.processes,
-            timeline: !self.args.timeline.is_empty(),
+            timeline: self.args.timeline.is_some(),
         };
         let serve = || driver::run_watched(&*self.target, streams, drive, &progress, &mut self.room.borrow_mut());
         let work = || {
@@ -436,7 +435,7 @@ impl Bench<'_> {
     }
 
     fn tell_timeline(&self, turn: Turn, seen: &mut Seen, tell: Tell<'_>) -> Result<()> {
-        if self.args.timeline.is_empty() {
+        if self.args.timeline.is_none() {
             return Ok(());
         }
         tell(Message::Timeline(turn.name(), std::mem::take(&mut seen.samples)))
@@ -465,7 +464,6 @@ impl Bench<'_> {
             p999_ns: quantile(0.999),
             p9999_ns: quantile(0.9999),
             max_ns: outcome.latency.max(),
-            latency_curve: plot::latency::curve(&outcome.latency),
             scanned: counts.scanned,
             flushes: after.flushes.saturating_sub(before.account.flushes),
             fences: after.fences.saturating_sub(before.account.fences),

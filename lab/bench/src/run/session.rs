@@ -15,7 +15,6 @@ use lodestore_contract::{Error, Result};
 use crate::args::Args;
 use crate::args::sweep::Variant;
 use crate::peers;
-use crate::plot;
 use crate::preset::Given;
 use crate::report;
 use crate::report::timeline::{self, Part};
@@ -110,7 +109,7 @@ pub fn run(given: Given) -> Result<()> {
     }
 }
 
-/// Prints and draws the results.
+/// Prints the results.
 fn tell(args: &Args, findings: &Findings) -> Result<()> {
     let out = std::io::stdout().lock();
     let printed = if args.json { report::json(args, findings, out) } else { report::table(args, findings, out) };
@@ -120,19 +119,7 @@ fn tell(args: &Args, findings: &Findings) -> Result<()> {
         let failed = |label: &str| findings.failed.contains_key(label);
         args.unordered(|label| !failed(label)).iter().for_each(|line| eprintln!("{line}"));
     }
-    if let Some(file) = &args.plot {
-        match &args.sweep {
-            Some(sweep) => plot::sweep::draw(args, sweep, findings, file)?,
-            None => plot::draw(args, findings, file)?,
-        }
-    }
-    if let Some(file) = &args.plot_latency {
-        plot::latency::draw(args, findings, file)?;
-    }
-    if let Some(file) = &args.plot_memory {
-        plot::memory::draw(args, findings, file)?;
-    }
-    args.timeline.iter().try_for_each(|file| timeline::write(args, findings, file))
+    args.timeline.iter().try_for_each(|file| timeline::write(findings, file))
 }
 
 /// Creates a progress bar over the workloads of all cells, on a terminal only.

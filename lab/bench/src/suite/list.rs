@@ -65,25 +65,15 @@ impl Medium {
     }
 }
 
-/// The picture of an experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The plot of an experiment, by its name in `runs.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Draw {
     Rates,
     Latency,
     Memory,
+    /// The progress of each store, for which the experiment also has a timeline.
     Timeline,
-}
-
-impl Draw {
-    /// Returns the option of the bench that draws it.
-    pub(super) fn option(self) -> &'static str {
-        match self {
-            Self::Rates => "--plot",
-            Self::Latency => "--plot-latency",
-            Self::Memory => "--plot-memory",
-            Self::Timeline => "--timeline",
-        }
-    }
 }
 
 /// A run of the bench in an experiment.
@@ -123,7 +113,7 @@ pub(super) struct Experiment {
     pub(super) full: Size,
     /// The measures that compare stores, the first for the summary.
     pub(super) measures: Vec<Measure>,
-    /// The picture of its rows.
+    /// The plot of its results.
     pub(super) draw: Option<Draw>,
     /// The preset that it runs.
     pub(super) preset: Option<Preset>,
@@ -332,7 +322,7 @@ fn over_time() -> Experiment {
         ..rates(
             "over-time",
             "Throughput over time",
-            "Does a store that is overwritten again and again stay as fast as it began? The picture has the rate of each 100 ms.",
+            "Does a store that is overwritten again and again stay as fast as it began? The plot has the rate of each 100 ms.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,fjall,lmdb --workloads load,overwrite",
             [
                 size("--records 20000 --ops 150000 --rounds 3 --warm-up 0 --at-least 0", 20),

@@ -1,10 +1,10 @@
 //! `lodestore-bench evaluate`: a list of experiments. They run one after the other, each by
 //! `lodestore-bench run`.
 //!
-//! An experiment has rows (NAME.jsonl) and pictures (NAME.svg), and `runs.json` holds a record of
-//! each run. `lodestore-plots` makes pages of these files. All files are written when an experiment
-//! is done, so an interruption leaves the finished experiments. An experiment that measured nothing
-//! leaves its earlier files unchanged.
+//! An experiment has rows (NAME.jsonl), and one over time has a timeline (NAME.csv). `runs.json`
+//! holds a record of each run. `lodestore-plots` makes pages and plots of these files. All files
+//! are written when an experiment is done, so an interruption leaves the finished experiments. An
+//! experiment that measured nothing leaves its earlier files unchanged.
 
 mod list;
 mod metric;
@@ -27,7 +27,7 @@ use lodestore_contract::{Error, Result};
 use crate::report::row::Row;
 use crate::run::scratch;
 pub use list::Scale;
-use list::{Experiment, Medium, experiments};
+use list::{Draw, Experiment, Medium, experiments};
 use record::{About, Record};
 use run::{Bench, Found};
 use site::Site;
@@ -56,7 +56,7 @@ pub struct Evaluate {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Skip experiments that --out already has with this scale and program, if no run of them
-    /// failed and their rows and pictures are complete.
+    /// failed and their rows are complete.
     #[arg(long)]
     pub resume: bool,
     /// Print the list of experiments, with the expected time of each; run nothing.
@@ -224,8 +224,8 @@ impl Suite<'_> {
         let Some(record) = records.get(&experiment.name).filter(|_| self.args.resume) else { return false };
         let same = record.scale == self.args.scale && record.program == self.program && record.failed.is_empty();
         let is_whole = self.rows_of(experiment, record).is_some_and(|rows| has_figures(&rows));
-        let drawn = |plot| fs::read_to_string(self.out.join(plot)).is_ok_and(|text| is_whole_picture(&text));
-        same && is_whole && record.plots.iter().all(drawn)
+        let has_timeline = experiment.draw != Some(Draw::Timeline) || self.path(experiment, "csv").exists();
+        same && is_whole && has_timeline
     }
 
     /// Returns the file of an experiment with this extension.
@@ -248,7 +248,11 @@ impl Suite<'_> {
     /// Writes the files of an experiment.
     fn keep(&self, experiment: &Experiment, found: &Found) -> Result<()> {
         self.write(&format!("{}.jsonl", experiment.name), &found.lines)?;
-        found.pictures.iter().try_for_each(|(file, text)| self.write(file, text))
+        if found.timeline.is_empty() {
+            Ok(())
+        } else {
+            self.write(&format!("{}.csv", experiment.name), &found.timeline)
+        }
     }
 
     /// Runs an experiment. Returns its record and its results.
@@ -267,7 +271,6 @@ impl Suite<'_> {
             commands: Vec::new(),
             left_out: Vec::new(),
             failed: Vec::new(),
-            plots: Vec::new(),
             rows: 0,
         };
         let dir = if experiment.medium == Medium::Memory { Some(&self.memory) } else { self.disk.as_ref() };
@@ -299,11 +302,6 @@ impl Suite<'_> {
             Error::io("writing", path, source)
         })
     }
-}
-
-/// Returns whether an SVG is complete and not empty.
-fn is_whole_picture(text: &str) -> bool {
-    text.starts_with("<svg ") && text.trim_end().ends_with("</svg>")
 }
 
 /// Returns the rows of JSON lines. Skips other lines, such as lines of another version.
@@ -365,14 +363,6 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_was_cut_off_is_drawn_again() {
-        assert!(is_whole_picture("<svg width=\"1\">\n<path/>\n</svg>\n"));
-        for cut in ["", "<svg width=\"1\">\n<path/>", "<svg/>", "path/>\n</svg>"] {
-            assert!(!is_whole_picture(cut), "{cut}");
-        }
-    }
-
-    #[test]
     fn the_small_scale_is_expected_to_end_well_within_15_minutes_and_the_full_one_within_two_hours() {
         assert!(expected(Scale::Small) < Duration::from_secs(13 * 60), "{:?}", expected(Scale::Small));
         assert!(expected(Scale::Full) < Duration::from_secs(100 * 60), "{:?}", expected(Scale::Full));
@@ -408,23 +398,12 @@ mod tests {
     }
 
     #[test]
-    fn each_store_of_an_experiment_has_a_colour_of_its_own() {
-        for experiment in experiments() {
-            for own in &experiment.runs {
-                let words = experiment.words(own, Scale::Full);
-                let stores = run::read(&words).expect("they can be read").0.targets().len();
-                assert!(stores <= crate::plot::COLOURS.len(), "{}: {stores} stores", experiment.name);
-            }
-        }
-    }
-
-    #[test]
-    fn every_preset_has_a_page_but_for_those_that_ours_cover() {
+    fn every_preset_has_an_experiment_but_for_those_that_ours_cover() {
         let all = experiments();
         for preset in crate::preset::Preset::value_variants() {
-            let has_page =
+            let has_one =
                 all.iter().any(|experiment| experiment.runs[0].words == format!("--preset {}", preset.name()));
-            assert_eq!(has_page, !list::COVERED.contains(preset), "{}", preset.name());
+            assert_eq!(has_one, !list::COVERED.contains(preset), "{}", preset.name());
         }
     }
 

@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(of(Preset::HikvFig13), [Measure::Dram, Measure::Medium]);
         assert_eq!(of(Preset::FluidkvThreads), [Measure::Rate, Measure::Dram]);
         assert_eq!(of(Preset::MkvsTables), [Measure::Rate, Measure::Mean]);
-        let drawn = |preset| of_preset(preset).draw.map(Draw::option);
-        assert_eq!(drawn(Preset::HikvFig13), Some("--plot-memory"));
-        assert_eq!((drawn(Preset::HikvFig5), drawn(Preset::HikvFig10)), (Some("--plot-latency"), Some("--plot")));
+        let drawn = |preset| of_preset(preset).draw;
+        assert_eq!(drawn(Preset::HikvFig13), Some(Draw::Memory));
+        assert_eq!((drawn(Preset::HikvFig5), drawn(Preset::HikvFig10)), (Some(Draw::Latency), Some(Draw::Rates)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::list::{Experiment, Medium, Scale};
+use super::list::{Draw, Experiment, Medium, Scale};
 use super::metric::Measure;
 use super::presets::size_told;
 use super::site::Site;
@@ -28,8 +28,6 @@ pub(super) struct Record {
     pub(super) left_out: Vec<(String, String)>,
     /// Runs that failed as a whole, and the reasons.
     pub(super) failed: Vec<String>,
-    /// The pictures.
-    pub(super) plots: Vec<String>,
     /// Number of rows.
     pub(super) rows: usize,
 }
@@ -45,6 +43,8 @@ pub(super) struct About {
     pub(super) medium: Medium,
     /// The measures that compare stores, the first for the summary.
     pub(super) measures: Vec<Measure>,
+    /// The plot of its results.
+    pub(super) draw: Option<Draw>,
     /// How its size differs from that of its preset, if it runs a preset.
     pub(super) size: Option<String>,
 }
@@ -58,6 +58,7 @@ impl About {
             question: experiment.question.clone(),
             medium: experiment.medium,
             measures: experiment.measures.clone(),
+            draw: experiment.draw,
             size: size_told(experiment, scale),
         }
     }

@@ -8,7 +8,7 @@ use crate::report::row::Row;
 
 /// Returns a row at durability process.
 pub(super) fn row(store: &str, workload: &str, rate: f64) -> Row {
-    Row { rounds: 3, durability: "process".into(), ..Row::for_plot(store, workload, rate) }
+    Row { rounds: 3, durability: "process".into(), ..Row::of_rate(store, workload, rate) }
 }
 
 /// Returns an experiment named sample that compares rates.
@@ -41,7 +41,6 @@ pub(super) fn record() -> Record {
         commands: Vec::new(),
         left_out: Vec::new(),
         failed: Vec::new(),
-        plots: Vec::new(),
         rows: 1,
     }
 }

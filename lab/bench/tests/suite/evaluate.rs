@@ -41,11 +41,11 @@ fn an_experiment_leaves_its_rows_and_its_record_and_no_store() {
     assert!(row("hikv", "get").is_some() && row("mkvs", "a").is_some(), "{rows:?}");
     let repeat = row("mkvs", "multiget").expect("a row")["repeat"].as_str().expect("text");
     assert!(repeat.contains("--engine mkvs --dir \"$MEMORY\" --workloads multiget "), "{repeat}");
-    assert!(read("servers.svg").starts_with("<svg"));
     let found = record(&place, "servers");
     let about = ["scale", "medium", "title"].map(|name| found[name].as_str().expect("text"));
     assert_eq!(about, ["tiny", "memory", "Servers over a unix socket"]);
     assert!(found["rows"] == rows.len() && found["measures"] == serde_json::json!(["rate"]), "{found}");
+    assert_eq!(found["draw"], "rates");
     let machine = found["site"]["machine"].as_str().expect("text");
     assert!(machine.contains("hardware threads, Linux "), "{machine}");
     let command = found["commands"][0].as_str().expect("a command");
@@ -93,7 +93,7 @@ fn finished_results_stay_as_they_were_when_their_experiment_measures_nothing_lat
     fs::create_dir(place.path("disk")).expect("a directory");
     place.ok(&evaluate("hashkv-reserve", &["--disk", "disk"]));
     let before = files(&place.path("out/results"));
-    assert!(before.len() >= 3, "{before:?}");
+    assert!(before.len() >= 2, "{before:?}");
     let told = place.fails(&evaluate("hashkv-reserve", &[]), 13, "hashkv-reserve measured nothing");
     assert!(told.contains("(--disk); what --out has of it stays as it was"), "{told}");
     assert!(files(&place.path("out/results")) == before, "a file was changed");
@@ -141,8 +141,6 @@ fn what_is_not_whole_any_more_runs_again() {
     runs_again("half of its rows");
     fs::remove_file(results.join("hikv-fig8.jsonl")).expect("it was there");
     runs_again("no rows");
-    fs::remove_file(results.join("hikv-fig8.svg")).expect("it was there");
-    runs_again("no picture");
 }
 
 #[test]

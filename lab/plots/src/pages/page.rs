@@ -34,8 +34,8 @@ pub(super) const CHECKED: &str = "Each value that came back was checked to belon
      thread wrote or deleted last were read back, and held what was put there last, or nothing; what another thread put meanwhile passed, and a value of less than 24 bytes, which has no \
      version. Of stores that were opened again any value of the key passed.";
 
-/// Returns the page.
-pub(super) fn page(record: &Record, rows: &[Row]) -> String {
+/// Returns the page. `plots` are the files of its plots.
+pub(super) fn page(record: &Record, rows: &[Row], plots: &[String]) -> String {
     let mut text = head(record, rows);
     let levels = Level::all(rows);
     let contest = Contest::of(rows, &levels, &record.measures);
@@ -50,7 +50,7 @@ pub(super) fn page(record: &Record, rows: &[Row]) -> String {
         missing.iter().for_each(|line| text += &format!("* {line}\n"));
         text += &repeats(&rows.iter().filter(|row| row.failed.is_some()).collect::<Vec<_>>());
     }
-    for plot in &record.plots {
+    for plot in plots {
         let _ = writeln!(text, "\n![{}]({plot})", record.title);
     }
     text + &settings(rows)
@@ -251,7 +251,7 @@ mod tests {
     use crate::row::{Machine, OpenLoop};
 
     fn made(rows: &[Row]) -> String {
-        page(&record(), rows)
+        page(&record(), rows, &["sample.svg".into()])
     }
 
     fn has(text: &str, lines: &[&str]) {
@@ -315,12 +315,12 @@ mod tests {
         let found = |kept_up| OpenLoop { asked_per_s: 5, kept_up };
         let asked = |store: &str, kept_up| Row { open_loop: Some(found(kept_up)), p99_ns: 9, ..row(store, "a", 4.0) };
         let record = Record { measures: vec![Measure::P99], ..record() };
-        let text = page(&record, &[asked("hikv", true), asked("lmdb", false)]);
+        let text = page(&record, &[asked("hikv", true), asked("lmdb", false)], &[]);
         has(&text, &["| a at 5/s | 9 ns | 9 ns (did not keep up) |"]);
         assert!(!text.contains("Pauses of each row"), "none was taken down");
         let beside = Machine { stolen_s: 0.25, ..Machine::default() };
         let noisy = Row { machine_pauses: Some(beside), ..asked("hikv", true) };
-        let text = page(&record, &[noisy]);
+        let text = page(&record, &[noisy], &[]);
         assert!(text.contains("Pauses of each row") && text.contains("| 0 / 0 / 0 | 0.25 |\n"), "{text}");
     }
 
@@ -357,7 +357,7 @@ mod tests {
             Row { write_amplification_of_device: Some(7.5), ..bytes }
         };
         let record = Record { measures: vec![Measure::Medium, Measure::OnDevice], ..record() };
-        let text = page(&record, &[sized("hikv"), sized("lmdb")]);
+        let text = page(&record, &[sized("hikv"), sized("lmdb")], &[]);
         has(
             &text,
             &["### Blocks that the files take, bytes a record", "| load | 900.0 | 900.0 |", "| load | 7.50 | 7.50 |"],
@@ -370,7 +370,7 @@ mod tests {
     fn the_page_of_a_preset_says_how_large_it_is() {
         let size = Some("rounds 3 where the preset has 1".to_string());
         let record = Record { name: "hashkv-threshold".into(), medium: Medium::Disk, size, ..record() };
-        let text = page(&record, &[]);
+        let text = page(&record, &[], &[]);
         has(&text, &["* Size: rounds 3 where the preset has 1"]);
         assert!(text.contains("--dir \"$MEMORY\" --disk \"$DISK\" --out runs --only hashkv-threshold"), "{text}");
     }
@@ -381,7 +381,7 @@ mod tests {
         record.left_out.push(("memcached".into(), "its library is missing".into()));
         record.failed.push("it was killed".into());
         let failed = failed("nvht", "full");
-        let text = page(&record, &[row("hikv", "get", 9e6), failed]);
+        let text = page(&record, &[row("hikv", "get", 9e6), failed], &[]);
         has(&text, &["## Left out", "* `memcached`: its library is missing", "* A run failed: it was killed"]);
         let again = "`lodestore-bench run --engine nvht --dir \"$MEMORY\" --workloads failed --peers none`";
         has(&text, &[&format!("| failed | `nvht` | {again} |")]);

@@ -1,7 +1,7 @@
 //! Rows and the record of a run, for tests.
 
 use crate::metric::Measure;
-use crate::record::{Medium, Record, Site};
+use crate::record::{Draw, Medium, Record, Site};
 use crate::row::Row;
 
 /// Returns a row at durability process, with a spread of a tenth.
@@ -43,6 +43,7 @@ pub(crate) fn record() -> Record {
         question: "What is asked?".into(),
         medium: Medium::Memory,
         measures: vec![Measure::Rate],
+        draw: Some(Draw::Rates),
         size: None,
         scale: "small".into(),
         program: "0.1.0 (abc)".into(),
@@ -58,7 +59,6 @@ pub(crate) fn record() -> Record {
         commands: vec!["lodestore-bench run --dir \"$MEMORY\" --engine hikv".into()],
         left_out: Vec::new(),
         failed: Vec::new(),
-        plots: vec!["sample.svg".into()],
         rows: 1,
     }
 }
