@@ -1,4 +1,4 @@
-//! Passes version and commit to the program, for the pages of `lodestore-bench evaluate`.
+//! Passes version and commit to the program, for the records of `lodestore-bench evaluate`.
 
 use std::process::Command;
 

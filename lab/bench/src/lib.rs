@@ -1,7 +1,7 @@
 //! Benchmarks of key-value stores: workloads, the driver that runs them, and the reports.
 //!
 //! * `lodestore-bench run` measures and compares stores.
-//! * `lodestore-bench evaluate` runs a list of experiments and writes a page for each.
+//! * `lodestore-bench evaluate` runs a list of experiments and writes the rows of each.
 //!
 //! A run has several rounds. In each round every store is created, loaded, run through the
 //! workloads and destroyed in a separate process, with the stores interleaved. If a workload has a
@@ -23,16 +23,16 @@
 //! * `target`, `store_name`: a store that is measured; names of stores with their options.
 //! * `procfs`: counters of processes.
 //! * `peers`: maps of the standard library, and stores of other projects.
-//! * `report`, `plot`, `output`: JSON lines and tables; SVG pictures; a run with all of them.
+//! * `report`, `output`: JSON lines, tables, and timelines; a run with all of them. The crate
+//!   `lodestore-plots` draws them.
 //! * `args`: the command line of `run`, with presets: named sets of arguments, one file per paper.
-//! * `suite`: the experiments of `evaluate` and their pages.
+//! * `suite`: the experiments of `evaluate` and their records.
 #![forbid(unsafe_code)]
 
 mod advice;
 mod args;
 mod output;
 mod peers;
-mod plot;
 mod procfs;
 mod report;
 mod run;

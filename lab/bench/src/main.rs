@@ -33,7 +33,7 @@ struct Cli {
 enum Command {
     /// Measure an engine and other stores
     Run(Box<lodestore_bench::Given>),
-    /// Run the whole comparison, experiment after experiment, and write a page for each
+    /// Run the whole comparison, experiment after experiment, and write the rows of each
     Evaluate(lodestore_bench::Evaluate),
 }
 

@@ -1,12 +1,11 @@
-//! A run with its output: what is printed, and the pictures.
+//! A run with its output: what is printed, and the timeline.
 
 use lodestore_contract::{Error, Result};
 
 use crate::args::Args;
 use crate::args::preset::Given;
-use crate::plot;
-use crate::plot::timeline;
 use crate::report;
+use crate::report::timeline;
 use crate::run::session::{self, Findings};
 
 /// Runs the bench, and prints the results. A run that fails prints its earlier results.
@@ -19,7 +18,7 @@ pub fn run(given: Given) -> Result<()> {
     session::run(given, tell)
 }
 
-/// Prints and draws the results.
+/// Prints the results, and writes the timeline.
 fn tell(args: &Args, findings: &Findings) -> Result<()> {
     let out = std::io::stdout().lock();
     let printed = if args.json { report::json(args, findings, out) } else { report::table(args, findings, out) };
@@ -29,17 +28,5 @@ fn tell(args: &Args, findings: &Findings) -> Result<()> {
         let failed = |label: &str| findings.failed.contains_key(label);
         args.unordered(|label| !failed(label)).iter().for_each(|line| eprintln!("{line}"));
     }
-    if let Some(file) = &args.plot {
-        match &args.sweep {
-            Some(sweep) => plot::sweep::draw(args, sweep, findings, file)?,
-            None => plot::draw(args, findings, file)?,
-        }
-    }
-    if let Some(file) = &args.plot_latency {
-        plot::latency::draw(args, findings, file)?;
-    }
-    if let Some(file) = &args.plot_memory {
-        plot::memory::draw(args, findings, file)?;
-    }
-    args.timeline.iter().try_for_each(|file| timeline::write(args, findings, file))
+    args.timeline.iter().try_for_each(|file| timeline::write(findings, file))
 }

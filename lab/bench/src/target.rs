@@ -39,13 +39,6 @@ pub(crate) const GAUGES: [&str; 11] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gauges(pub(crate) [Option<u64>; GAUGES.len()]);
 
-impl Gauges {
-    /// Returns the gauge of this name; `None` if the store does not have it.
-    pub(crate) fn named(&self, name: &str) -> Option<u64> {
-        GAUGES.iter().position(|known| *known == name).and_then(|at| self.0[at])
-    }
-}
-
 /// A target's statistics at one moment. Values that it does not count are 0 or `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Account {

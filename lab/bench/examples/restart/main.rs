@@ -1,13 +1,12 @@
 //! Measures how long servers need from `exec` to their first replies after kill -9 under load.
 //!
 //! `cargo build --release -p lodestore-cli`, then `cargo run --release -p lodestore-bench --example
-//! restart -- --plot restart.svg`
+//! restart -- --json`. `lodestore-plots restart` draws these lines.
 //!
 //! Each server is filled and then killed during writes. Then the server restarts several times, and
 //! is killed each time under load. All files are on one medium, memory by default, so that no disk
 //! slows a peer.
 
-mod picture;
 mod protocol;
 mod server;
 
@@ -48,14 +47,14 @@ pub(crate) struct Args {
     /// Only servers whose name contains one of these texts.
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
-    /// A picture of the medians, as SVG.
+    /// Print a JSON object per line instead of a table.
     #[arg(long)]
-    plot: Option<PathBuf>,
+    json: bool,
 }
 
 /// The restarts of one server at one number of keys.
 #[derive(Debug)]
-pub(crate) struct Row {
+struct Row {
     kind: Kind,
     keys: usize,
     restarts: Vec<Restart>,
@@ -69,9 +68,29 @@ impl Row {
         [times[times.len() / 2], times[0], times[times.len() - 1]]
     }
 
-    /// Returns the median time to the first answered `GET`.
-    pub(crate) fn first_get(&self) -> Duration {
-        self.spread(|restart| restart.first_get)[0]
+    /// Returns the row as JSON, with times in milliseconds: median, minimum and maximum.
+    fn json(&self, value_bytes: usize) -> serde_json::Value {
+        let ms = |times: [Duration; 3]| times.map(|time| time.as_secs_f64() * 1e3);
+        serde_json::json!({
+            "server": self.kind.name(),
+            "keys": self.keys,
+            "value_bytes": value_bytes,
+            "first_get_ms": ms(self.spread(|restart| restart.first_get)),
+            "first_set_ms": ms(self.spread(|restart| restart.first_set)),
+            "keys_found": self.keys_found(),
+        })
+    }
+
+    /// Returns the row as a line of a Markdown table.
+    fn line(&self) -> String {
+        let (get, set) = (self.spread(|restart| restart.first_get), self.spread(|restart| restart.first_set));
+        let (keys, server, found) = (self.keys, self.kind.name(), self.keys_found());
+        format!("| {keys} | {server} | {} | {} | {found} |", text_of(get), text_of(set))
+    }
+
+    /// Returns the least number of keys that a restarted server reported.
+    fn keys_found(&self) -> usize {
+        self.restarts.iter().map(|restart| restart.keys).min().unwrap_or_default()
     }
 }
 
@@ -99,9 +118,10 @@ fn measure(kind: Kind, keys: usize, args: &Args) -> AnyResult<Row> {
 
 fn main() -> AnyResult<()> {
     let args = Args::parse();
-    let mut rows = Vec::new();
-    println!("| keys | server | first GET after exec | first SET after exec | keys of the store |");
-    println!("|---:|---|---|---|---:|");
+    if !args.json {
+        println!("| keys | server | first GET after exec | first SET after exec | keys of the store |");
+        println!("|---:|---|---|---|---:|");
+    }
     for keys in args.keys.iter().copied() {
         for kind in Kind::ALL {
             let is_chosen = args.servers.is_empty() || args.servers.iter().any(|text| kind.name().contains(text));
@@ -109,14 +129,8 @@ fn main() -> AnyResult<()> {
                 continue;
             }
             let row = measure(kind, keys, &args)?;
-            let (get, set) = (row.spread(|restart| restart.first_get), row.spread(|restart| restart.first_set));
-            let found = row.restarts.iter().map(|restart| restart.keys).min().unwrap_or_default();
-            println!("| {keys} | {} | {} | {} | {found} |", kind.name(), text_of(get), text_of(set));
-            rows.push(row);
+            println!("{}", if args.json { row.json(args.value_bytes).to_string() } else { row.line() });
         }
-    }
-    if let Some(file) = &args.plot {
-        picture::draw(&rows, args.value_bytes, file)?;
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ pub(crate) mod preset;
 pub(crate) mod refusals;
 pub(crate) mod settings;
 pub(crate) mod sweep;
-pub(crate) mod timeline;
 
 use std::path::{Path, PathBuf};
 
@@ -184,7 +183,7 @@ pub struct Args {
     /// Run the workloads for each of these values of an engine's option, or of a number of the
     /// bench. The numbers are threads, records, ops, rate, key-size, value-size, multiget,
     /// persist-ns, budget, write-buffer, load-bytes and reserve. Of the given peers, only those to
-    /// which the parameter applies run. A plot has lines over the values.
+    /// which the parameter applies run. A row has its value.
     #[arg(long, value_name = "NAME=V1,V2,...")]
     pub sweep: Option<Sweep>,
     /// Pause the load at these numbers of records, and record the store's statistics there.
@@ -212,21 +211,9 @@ pub struct Args {
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
-    /// Also draw the rates to this SVG file.
+    /// Also write the progress of each store every 100 ms to this CSV file.
     #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
-    /// Also draw the distribution of latencies to this SVG file: a panel per workload, a line per
-    /// store.
-    #[arg(long, value_name = "FILE")]
-    pub plot_latency: Option<PathBuf>,
-    /// Also draw DRAM per key to this SVG file: a bar per store by its own statistics, and a line
-    /// to the growth of RssAnon.
-    #[arg(long, value_name = "FILE")]
-    pub plot_memory: Option<PathBuf>,
-    /// Also write the progress of each store every 100 ms to this file: as CSV, or drawn as SVG,
-    /// depending on its extension. May be repeated.
-    #[arg(long, value_name = "FILE")]
-    pub timeline: Vec<PathBuf>,
+    pub timeline: Option<PathBuf>,
     /// Report a store that fails, for example because it is full, and continue with the others. A
     /// run in which every store failed fails.
     #[arg(long)]
@@ -347,9 +334,6 @@ impl Args {
         }
         self.targets().iter().try_for_each(|name| self.check_target(name))?;
         self.check_load_durability()?;
-        if self.plot_latency.is_some() && self.latency_every == 0 && self.rate.is_none() {
-            return Err(refuse("plot-latency", "", "no call is timed with --latency-every 0: give 1"));
-        }
         self.check_memory()?;
         self.check_reserve()?;
         self.check_refused()?;

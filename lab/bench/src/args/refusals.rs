@@ -8,7 +8,6 @@ use lodestore::medium::MediumKind;
 use lodestore_contract::{Error, Result};
 
 use crate::args::settings;
-use crate::args::timeline;
 use crate::args::{Args, refuse};
 use crate::peers;
 use crate::workload::Turn;
@@ -26,12 +25,12 @@ impl Args {
         }
         self.check_persist()?;
         self.check_order()?;
-        for (name, file) in self.pictures() {
-            if file.extension().is_none_or(|ending| ending != "svg") {
-                return Err(refuse(name, file.display(), "give a file that ends in .svg"));
+        match &self.timeline {
+            Some(file) if file.extension().is_none_or(|ending| ending != "csv") => {
+                Err(refuse("timeline", file.display(), "give a file that ends in .csv"))
             }
+            _ => Ok(()),
         }
-        self.timeline.iter().try_for_each(|file| timeline::Form::of(file).map(drop))
     }
 
     /// Refuses files that cannot be written, and a directory in which a store cannot be. Only the
@@ -40,14 +39,8 @@ impl Args {
     /// # Errors
     /// [`Error::InvalidOption`], which describes the accepted values.
     pub(crate) fn check_places(&self) -> Result<()> {
-        let lines = self.timeline.iter().map(|file| ("timeline", file.as_path()));
-        let files: Vec<_> = self.pictures().chain(lines).collect();
-        for (place, (name, file)) in files.iter().enumerate() {
-            if let Some((other, _)) = files[..place].iter().find(|(_, before)| before == file) {
-                let why = format!("--{other} writes this file as well: give each a file of its own");
-                return Err(refuse(name, file.display(), why));
-            }
-            check_file(name, file)?;
+        if let Some(file) = &self.timeline {
+            check_file("timeline", file)?;
         }
         // Without a directory there is no server. A missing directory is reported when the run
         // creates its own in it.
@@ -57,12 +50,6 @@ impl Args {
         let run = dir.join(format!("lodestore-bench-{}-0", std::process::id()));
         let longest = |name: &String| peers::fits_in(name, &run.join(format!("{name}-{cells}")));
         self.targets().iter().try_for_each(longest)
-    }
-
-    /// Returns the pictures to draw, each with its option.
-    fn pictures(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let all = [("plot", &self.plot), ("plot-latency", &self.plot_latency), ("plot-memory", &self.plot_memory)];
-        all.into_iter().filter_map(|(name, file)| Some((name, file.as_deref()?)))
     }
 
     /// Refuses arguments without effect.
@@ -244,25 +231,20 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_ends_in_svg_and_can_be_written() {
-        for option in ["--plot", "--plot-latency", "--plot-memory"] {
-            let told = refusal(&format!("--engine btreemap {option} x.txt"));
-            assert!(told.contains("x.txt: give a file that ends in .svg"), "{told}");
+    fn a_timeline_ends_in_csv_and_can_be_written() {
+        for name in ["x.txt", "csv", "x.svg"] {
+            let told = refusal(&format!("--engine btreemap --timeline {name}"));
+            assert!(told.contains("give a file that ends in .csv"), "{told}");
         }
         let scratch = Scratch::on_disk();
-        let dir = scratch.path().join("directory.svg");
+        let dir = scratch.path().join("directory.csv");
         fs::create_dir(&dir).expect("a directory");
-        let places = |file: &Path| parsed(&format!("--engine btreemap --plot {}", file.display())).check_places();
-        for file in [dir.clone(), dir.join("no/such.svg")] {
+        let places = |file: &Path| parsed(&format!("--engine btreemap --timeline {}", file.display())).check_places();
+        for file in [dir.clone(), dir.join("no/such.csv")] {
             let told = places(&file).expect_err("no file can be there").to_string();
-            assert!(told.contains("plot=") && told.contains("cannot be written"), "{told}");
+            assert!(told.contains("timeline=") && told.contains("cannot be written"), "{told}");
         }
-        let (one, same) = (dir.join("one.svg"), dir.join("one.svg").display().to_string());
-        let told = parsed(&format!("--engine btreemap --plot {same} --timeline {same}")).check_places();
-        let told = told.expect_err("one would be written over the other").to_string();
-        assert!(told.contains("timeline=") && told.contains("--plot writes this file as well"), "{told}");
-        assert!(!one.exists());
-        let (new, old) = (dir.join("new.svg"), dir.join("old.svg"));
+        let (new, old) = (dir.join("new.csv"), dir.join("old.csv"));
         fs::write(&old, "before").expect("a file");
         places(&new).and_then(|()| places(&old)).expect("both can be written");
         assert!(!new.exists() && fs::read(&old).is_ok_and(|bytes| bytes == b"before"));

@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_figure_over_workloads_has_a_line_for_each() {
         let mut rows = [("hikv", "load"), ("nvht", "load"), ("hikv", "scan")]
-            .map(|(store, workload)| Row::for_plot(store, workload, 2500.0));
+            .map(|(store, workload)| Row::of_rate(store, workload, 2500.0));
         (rows[0].mean_ns, rows[2].mean_ns) = (1500.0, 7250.0);
         let figure = Figure { name: "Figure 5", told: &[Told::Latency, Told::Rate] };
         let text = printed(&figure, "--engine hikv --peers nvht --workloads load,scan", &rows);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_figure_over_a_sweep_has_a_table_for_each_workload_and_a_line_for_each_value() {
         let row = |store: &str, workload: &str, value: &str, dram: f64| {
-            let mut row = Row::for_plot(store, workload, 1e6);
+            let mut row = Row::of_rate(store, workload, 1e6);
             row.sweep = Some(Swept { name: "value-size".into(), value: value.into() });
             (row.dram_bytes_per_key, row.medium_bytes_per_key) = (dram, dram * 10.0);
             row

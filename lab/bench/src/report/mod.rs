@@ -4,6 +4,7 @@ pub(crate) mod figures;
 pub(crate) mod open_loop;
 pub(crate) mod row;
 pub(crate) mod tables;
+pub(crate) mod timeline;
 
 use std::io::{self, Write};
 
@@ -443,7 +444,7 @@ mod tests {
 
     #[test]
     fn stores_whose_writes_survive_another_thing_stand_in_a_table_of_their_own() {
-        let row = |store: &str, level: &str| Row { durability: level.into(), ..Row::for_plot(store, "get", 5.0) };
+        let row = |store: &str, level: &str| Row { durability: level.into(), ..Row::of_rate(store, "get", 5.0) };
         let rows = [row("btreemap", "none"), row("hikv", "process"), row("lmdb", "process")];
         let mut out = Vec::new();
         by_level(&rows, &mut out).expect("written");

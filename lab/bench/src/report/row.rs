@@ -16,7 +16,7 @@ use crate::run::phase::Phase;
 use crate::run::reopen::{EARLY_GET_COUNT, REOPENING, Reopened};
 use crate::run::session::Findings;
 use crate::store_name;
-use crate::workload::sizes::{Of, Size};
+use crate::workload::sizes::Size;
 use crate::workload::{Turn, Workload};
 
 /// The workload's name in rows of parts of the load.
@@ -74,9 +74,6 @@ pub(crate) struct Row {
     pub(crate) max_ns: u64,
     /// Maximum of all rounds.
     pub(crate) longest_ns: u64,
-    /// Result of [`crate::run::latency_curve::curve`], up to the length that every round has.
-    #[serde(skip)]
-    pub(crate) latency_curve: Vec<u64>,
     pub(crate) latency_every: u32,
     /// Time until the background work of the acknowledged writes was done too.
     pub(crate) settled_s: f64,
@@ -178,13 +175,8 @@ fn rate(phase: &Phase) -> f64 {
 impl Row {
     /// Returns a row with only a rate.
     #[cfg(test)]
-    pub(crate) fn for_plot(store: &str, workload: &str, ops_per_s: f64) -> Self {
+    pub(crate) fn of_rate(store: &str, workload: &str, ops_per_s: f64) -> Self {
         Self { store: store.into(), workload: workload.into(), ops_per_s, ..Self::default() }
-    }
-
-    /// Returns the mean bytes of the key and the value of a record.
-    pub(crate) fn record_bytes(&self) -> f64 {
-        self.key_size.mean(Of::Key) + self.value_size.mean(Of::Value)
     }
 
     fn base(variant: &Variant, findings: &Findings, workload: &str) -> Self {
@@ -307,8 +299,6 @@ impl Row {
         self.p9999_ns = ns(&|phase| phase.p9999_ns);
         self.max_ns = ns(&|phase| phase.max_ns);
         self.longest_ns = phases.iter().map(|phase| phase.max_ns).max().unwrap_or(0);
-        let spots = phases.iter().map(|phase| phase.latency_curve.len()).min().unwrap_or(0);
-        self.latency_curve = (0..spots).map(|spot| ns(&|phase| phase.latency_curve[spot])).collect();
         self.settled_s = short(mid(&|phase| phase.settled_s));
         self.settled_ops_per_s = mid(&|phase| phase.ops as f64 / phase.settled_s).round();
         self.serving_cpu_ns_per_op = per_op(&|phase| phase.serving_cpu_s * 1e9);
@@ -492,14 +482,11 @@ mod tests {
 
     #[test]
     fn the_longest_is_that_of_any_round_and_the_others_are_medians() {
-        let phase = |max_ns: u64| {
-            let latency_curve = vec![max_ns; max_ns as usize];
-            Phase { ops: 10, wall_s: 1.0, p90_ns: 3, p9999_ns: max_ns / 2, max_ns, latency_curve, ..Phase::default() }
-        };
+        let phase =
+            |max_ns: u64| Phase { ops: 10, wall_s: 1.0, p90_ns: 3, p9999_ns: max_ns / 2, max_ns, ..Phase::default() };
         let mut row = Row::default();
         row.take(&[phase(40), phase(10), phase(20)], 5);
-        assert_eq!((row.p90_ns, &row.latency_curve), (3, &vec![20; 10]), "as far as each round goes");
-        assert_eq!((row.longest_ns, row.max_ns, row.p9999_ns), (40, 20, 10));
+        assert_eq!((row.longest_ns, row.max_ns, row.p9999_ns, row.p90_ns), (40, 20, 10, 3));
     }
 
     #[test]
@@ -507,7 +494,7 @@ mod tests {
         let open_loop =
             OpenLoop { asked_per_s: 5, reached_per_s: 4.5, arrivals: "even".into(), kept_up: true, behind_s: 0.5 };
         let mut row =
-            Row { value_size: Size::Uniform(1, 9), open_loop: Some(open_loop), ..Row::for_plot("a", "get", 9.5) };
+            Row { value_size: Size::Uniform(1, 9), open_loop: Some(open_loop), ..Row::of_rate("a", "get", 9.5) };
         row.sweep = Some(Swept { name: "threads".into(), value: "2".into() });
         row.reopen = Some(Reopened { keys: 7, ..Reopened::default() });
         row.ratio_to.insert("b".into(), 0.25);

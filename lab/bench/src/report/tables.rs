@@ -201,7 +201,7 @@ mod tests {
     }
 
     fn row(store: &str, workload: Workload, threads: &str, rate: f64) -> Row {
-        let mut row = Row::for_plot(store, workload.name(), rate);
+        let mut row = Row::of_rate(store, workload.name(), rate);
         row.sweep = Some(Swept { name: "threads".into(), value: threads.into() });
         row.ops = 1000;
         (row.mean_ns, row.read_mean_ns) = (1500.0, Some(2500.0));

@@ -16,7 +16,6 @@ use crate::peers;
 use crate::procfs::{Processes, bytes_of_blocks};
 use crate::run::driver::{self, Drive, Room, Stream};
 use crate::run::failure::Failure;
-use crate::run::latency_curve;
 use crate::run::outcome::Outcome;
 use crate::run::pauses::{self, Machine, Pauses};
 use crate::run::phase::Phase;
@@ -395,7 +394,7 @@ impl Bench<'_> {
             begun: self.begun,
             rss_empty: self.rss_empty,
             processes: self.processes,
-            timeline: !self.args.timeline.is_empty(),
+            timeline: self.args.timeline.is_some(),
         };
         let serve = || driver::run_watched(&*self.target, streams, drive, &progress, &mut self.room.borrow_mut());
         let work = || {
@@ -435,7 +434,7 @@ impl Bench<'_> {
     }
 
     fn tell_timeline(&self, turn: Turn, seen: &mut Seen, tell: Tell<'_>) -> Result<()> {
-        if self.args.timeline.is_empty() {
+        if self.args.timeline.is_none() {
             return Ok(());
         }
         tell(Message::Timeline(turn.name(), std::mem::take(&mut seen.samples)))
@@ -464,7 +463,6 @@ impl Bench<'_> {
             p999_ns: quantile(0.999),
             p9999_ns: quantile(0.9999),
             max_ns: outcome.latency.max(),
-            latency_curve: latency_curve::curve(&outcome.latency),
             scanned: counts.scanned,
             flushes: after.flushes.saturating_sub(before.account.flushes),
             fences: after.fences.saturating_sub(before.account.fences),

@@ -5,13 +5,12 @@
 //!   `control_group` and `prefault` (directories, limits and memory for cells).
 //! * In a cell: `cell` (load and workloads), `store` (its store), `driver` (serving threads),
 //!   `reopen`, `stall` (a store that makes no progress), `watch` (concurrent observation).
-//! * Results: `phase` and `outcome` (of a workload), `pauses`, `latency_curve`, `failure`.
+//! * Results: `phase` and `outcome` (of a workload), `pauses`, `failure`.
 
 pub(crate) mod cell;
 pub(crate) mod control_group;
 pub(crate) mod driver;
 pub(crate) mod failure;
-pub(crate) mod latency_curve;
 pub(crate) mod outcome;
 pub(crate) mod pauses;
 pub(crate) mod phase;

@@ -29,8 +29,6 @@ pub(crate) struct Phase {
     pub(crate) p999_ns: u64,
     pub(crate) p9999_ns: u64,
     pub(crate) max_ns: u64,
-    /// Result of [`crate::run::latency_curve::curve`].
-    pub(crate) latency_curve: Vec<u64>,
     pub(crate) scanned: u64,
     pub(crate) flushes: u64,
     pub(crate) fences: u64,

@@ -21,7 +21,7 @@ pub enum Scale {
     Small,
     /// 150,000 to 300,000 records in most rows, three rounds each, in under two hours. Of the
     /// papers' setups, `hashkv-p123` (one round), `hashkv-threshold` and `mkvs-tables` have their
-    /// presets' size. The others are smaller; each page states its size.
+    /// presets' size. The others are smaller; each record states its size.
     Full,
 }
 
@@ -46,7 +46,8 @@ impl Scale {
 }
 
 /// The medium of an experiment's stores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Medium {
     /// The directory in memory.
     Memory,
@@ -55,7 +56,7 @@ pub(super) enum Medium {
 }
 
 impl Medium {
-    /// Returns the variable for its directory in the commands of the pages.
+    /// Returns the variable for its directory in the recorded commands.
     pub(super) fn variable(self) -> &'static str {
         match self {
             Self::Memory => "$MEMORY",
@@ -64,25 +65,15 @@ impl Medium {
     }
 }
 
-/// The picture of an experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The plot of an experiment, by its name in `runs.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Draw {
     Rates,
     Latency,
     Memory,
+    /// The progress of each store, for which the experiment also has a timeline.
     Timeline,
-}
-
-impl Draw {
-    /// Returns the option of the bench that draws it.
-    pub(super) fn option(self) -> &'static str {
-        match self {
-            Self::Rates => "--plot",
-            Self::Latency => "--plot-latency",
-            Self::Memory => "--plot-memory",
-            Self::Timeline => "--timeline",
-        }
-    }
 }
 
 /// A run of the bench in an experiment.
@@ -108,7 +99,7 @@ pub(super) struct Size {
     pub(super) seconds: u64,
 }
 
-/// An experiment, which has one page.
+/// An experiment.
 #[derive(Debug, Clone)]
 pub(super) struct Experiment {
     /// Its name on the command line and of its files.
@@ -122,7 +113,7 @@ pub(super) struct Experiment {
     pub(super) full: Size,
     /// The measures that compare stores, the first for the summary.
     pub(super) measures: Vec<Measure>,
-    /// The picture of its rows.
+    /// The plot of its results.
     pub(super) draw: Option<Draw>,
     /// The preset that it runs.
     pub(super) preset: Option<Preset>,
@@ -224,7 +215,7 @@ pub(super) const fn size(words: &'static str, seconds: u64) -> Size {
 /// Presets whose workloads another experiment runs with more stores.
 pub(super) const COVERED: [Preset; 2] = [Preset::Ycsb, Preset::HikvMicro];
 
-/// Returns all experiments, in the order in which they run: this suite's own, then a page for each
+/// Returns all experiments, in the order in which they run: this suite's own, then one for each
 /// preset that they do not cover.
 pub(super) fn experiments() -> Vec<Experiment> {
     let mut all = vec![
@@ -331,7 +322,7 @@ fn over_time() -> Experiment {
         ..rates(
             "over-time",
             "Throughput over time",
-            "Does a store that is overwritten again and again stay as fast as it began? The picture has the rate of each 100 ms.",
+            "Does a store that is overwritten again and again stay as fast as it began? The plot has the rate of each 100 ms.",
             "--engine hikv --peers nvht,fluidkv,hashkv,mkvs,rocksdb,blobdb,leveldb,fjall,lmdb --workloads load,overwrite",
             [
                 size("--records 20000 --ops 150000 --rounds 3 --warm-up 0 --at-least 0", 20),

@@ -1,23 +1,19 @@
-//! `lodestore-bench evaluate`: a list of experiments and the pages of their results. Each
-//! experiment runs `lodestore-bench run`, one after the other.
+//! `lodestore-bench evaluate`: a list of experiments. They run one after the other, each by
+//! `lodestore-bench run`.
 //!
-//! An experiment has a page (NAME.md), pictures (NAME.svg) and rows (NAME.jsonl). README.md is the
-//! index of the pages, and `runs.json` holds a record of each run. All files are written when an
-//! experiment is done, so an interruption leaves the finished experiments. An experiment that
-//! measured nothing leaves its earlier files unchanged.
+//! An experiment has rows (NAME.jsonl), and one over time has a timeline (NAME.csv). `runs.json`
+//! holds a record of each run. `lodestore-plots` makes pages and plots of these files. All files
+//! are written when an experiment is done, so an interruption leaves the finished experiments. An
+//! experiment that measured nothing leaves its earlier files unchanged.
 
-mod compare;
-mod contest;
-mod index;
 mod list;
 mod metric;
-mod page;
 mod presets;
+mod record;
 mod run;
 #[cfg(test)]
 mod sample;
 mod site;
-mod standings;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -30,14 +26,13 @@ use lodestore_contract::{Error, Result};
 
 use crate::report::row::Row;
 use crate::run::scratch;
-use index::index;
 pub use list::Scale;
-use list::{Experiment, Medium, experiments};
-use page::{Record, page};
+use list::{Draw, Experiment, Medium, experiments};
+use record::{About, Record};
 use run::{Bench, Found};
 use site::Site;
 
-/// The records of the runs whose pages are in the same directory.
+/// The records of the runs whose rows are in the same directory.
 const RECORDS: &str = "runs.json";
 
 /// Arguments of `lodestore-bench evaluate`.
@@ -53,7 +48,7 @@ pub struct Evaluate {
     /// skipped.
     #[arg(long, value_name = "DIR")]
     pub disk: Option<PathBuf>,
-    /// Directory for the pages, created if it is missing. Pages of experiments that run are
+    /// Directory for the results, created if it is missing. Results of experiments that run are
     /// rewritten.
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub out: Option<PathBuf>,
@@ -61,7 +56,7 @@ pub struct Evaluate {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Skip experiments that --out already has with this scale and program, if no run of them
-    /// failed and their page, rows and pictures are complete.
+    /// failed and their rows are complete.
     #[arg(long)]
     pub resume: bool,
     /// Print the list of experiments, with the expected time of each; run nothing.
@@ -69,8 +64,8 @@ pub struct Evaluate {
     pub list: bool,
 }
 
-/// Runs the experiments and writes their pages. `program` is the version of this program, with its
-/// commit if known. An error of a store or a whole experiment is reported on its page, and ends
+/// Runs the experiments and writes their results. `program` is the version of this program, with
+/// its commit if known. An error of a store or a whole experiment is recorded, and ends
 /// nothing. Returns the names of the requested experiments that measured nothing.
 ///
 /// # Errors
@@ -127,8 +122,8 @@ fn usable(option: &str, dir: &Path) -> Result<PathBuf> {
     Ok(real)
 }
 
-/// Locks the directory of the pages, so that two evaluations do not overwrite each other. The lock
-/// is released on drop. Returns `None` without file locks.
+/// Locks the directory of the results, so that two evaluations do not overwrite each other. The
+/// lock is released on drop. Returns `None` without file locks.
 fn alone(out: &Path) -> Result<Option<File>> {
     let dir = File::open(out).map_err(|source| Error::io("opening directory", out, source))?;
     match dir.try_lock() {
@@ -191,10 +186,9 @@ impl Suite<'_> {
             if !has_figures(&rows) && has_figures(&self.rows_there(experiment)) {
                 told += "; what --out has of it stays as it was";
             } else {
-                self.keep(experiment, &record, &found, &rows)?;
+                self.keep(experiment, &found)?;
                 records.insert(experiment.name.clone(), record);
                 self.write(RECORDS, &(serde_json::to_string_pretty(&records).unwrap_or_default() + "\n"))?;
-                self.write("README.md", &self.index(&records))?;
             }
             bar.suspend(|| say(&format!("{told}\n")))?;
         }
@@ -208,7 +202,7 @@ impl Suite<'_> {
         experiment.medium == Medium::Memory || self.disk.is_some() || !self.args.only.is_empty()
     }
 
-    /// Returns the records of the existing pages.
+    /// Returns the records of the existing results.
     fn records(&self) -> Result<BTreeMap<String, Record>> {
         let path = self.out.join(RECORDS);
         let text = match fs::read_to_string(&path) {
@@ -218,7 +212,7 @@ impl Suite<'_> {
         };
         serde_json::from_str(&text).map_err(|error| {
             let why = format!(
-                "{} in it cannot be read ({error}): restore it, or move it away to begin without what it knows of the pages",
+                "{} in it cannot be read ({error}): restore it, or move it away to begin without the results that it describes",
                 path.display()
             );
             Error::InvalidOption { name: "out".into(), value: self.out.display().to_string(), why }
@@ -229,13 +223,9 @@ impl Suite<'_> {
     fn is_done(&self, records: &BTreeMap<String, Record>, experiment: &Experiment) -> bool {
         let Some(record) = records.get(&experiment.name).filter(|_| self.args.resume) else { return false };
         let same = record.scale == self.args.scale && record.program == self.program && record.failed.is_empty();
-        let Some(rows) = self.rows_of(experiment, record).filter(|rows| record.rows.is_some() && has_figures(rows))
-        else {
-            return false;
-        };
-        let text = fs::read_to_string(self.path(experiment, "md")).unwrap_or_default();
-        let drawn = |plot| fs::read_to_string(self.out.join(plot)).is_ok_and(|text| is_whole_picture(&text));
-        same && text == page(experiment, record, &rows) && record.plots.iter().all(drawn)
+        let is_whole = self.rows_of(experiment, record).is_some_and(|rows| has_figures(&rows));
+        let has_timeline = experiment.draw != Some(Draw::Timeline) || self.path(experiment, "csv").exists();
+        same && is_whole && has_timeline
     }
 
     /// Returns the file of an experiment with this extension.
@@ -248,26 +238,30 @@ impl Suite<'_> {
         rows(&fs::read_to_string(self.path(experiment, "jsonl")).unwrap_or_default())
     }
 
-    /// Returns the rows of an existing page; `None` if their number differs from that of the page.
+    /// Returns the rows of a recorded run; `None` if their number differs from the recorded one.
     fn rows_of(&self, experiment: &Experiment, record: &Record) -> Option<Vec<Row>> {
         let lines = fs::read_to_string(self.path(experiment, "jsonl")).ok()?;
         let rows = rows(&lines);
-        let whole = record.rows.is_none_or(|count| count == rows.len() && count == lines.lines().count());
-        (whole && self.path(experiment, "md").exists()).then_some(rows)
+        (rows.len() == record.rows && lines.lines().count() == record.rows).then_some(rows)
     }
 
     /// Writes the files of an experiment.
-    fn keep(&self, experiment: &Experiment, record: &Record, found: &Found, rows: &[Row]) -> Result<()> {
+    fn keep(&self, experiment: &Experiment, found: &Found) -> Result<()> {
         self.write(&format!("{}.jsonl", experiment.name), &found.lines)?;
-        found.pictures.iter().try_for_each(|(file, text)| self.write(file, text))?;
-        self.write(&format!("{}.md", experiment.name), &page(experiment, record, rows))
+        if found.timeline.is_empty() {
+            Ok(())
+        } else {
+            self.write(&format!("{}.csv", experiment.name), &found.timeline)
+        }
     }
 
     /// Runs an experiment. Returns its record and its results.
     fn one(&self, experiment: &Experiment, bar: &ProgressBar, before: Duration) -> (Record, Found) {
         let began = Instant::now();
         let scale = self.args.scale;
+        let place = experiments().iter().position(|known| known.name == experiment.name).unwrap_or_default();
         let mut record = Record {
+            about: About::of(place, experiment, scale),
             scale,
             program: self.program.into(),
             date: site::today(),
@@ -277,8 +271,7 @@ impl Suite<'_> {
             commands: Vec::new(),
             left_out: Vec::new(),
             failed: Vec::new(),
-            plots: Vec::new(),
-            rows: None,
+            rows: 0,
         };
         let dir = if experiment.medium == Medium::Memory { Some(&self.memory) } else { self.disk.as_ref() };
         let mut found = Found::default();
@@ -294,26 +287,11 @@ impl Suite<'_> {
             }
         }
         record.seconds = began.elapsed().as_secs_f64();
-        record.rows = Some(rows(&found.lines).len());
+        record.rows = rows(&found.lines).len();
         (record, found)
     }
 
-    /// Returns the index of all complete pages, of every experiment.
-    fn index(&self, records: &BTreeMap<String, Record>) -> String {
-        let all = experiments();
-        let found = |known: &Experiment| {
-            let record = records.get(&known.name)?;
-            Some((record, self.rows_of(known, record)?))
-        };
-        let found: Vec<_> = all.iter().map(found).collect();
-        let entries = all
-            .iter()
-            .zip(&found)
-            .map(|(known, found)| (known, found.as_ref().map(|(record, rows)| (*record, rows.as_slice()))));
-        index(&entries.collect::<Vec<_>>())
-    }
-
-    /// Writes a file to the directory of the pages. The file gets its name when it is complete.
+    /// Writes a file to the directory of the results. The file gets its name when it is complete.
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let (path, part) = (self.out.join(name), self.out.join(format!(".{name}.part")));
         let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
@@ -324,11 +302,6 @@ impl Suite<'_> {
             Error::io("writing", path, source)
         })
     }
-}
-
-/// Returns whether an SVG is complete and not empty.
-fn is_whole_picture(text: &str) -> bool {
-    text.starts_with("<svg ") && text.trim_end().ends_with("</svg>")
 }
 
 /// Returns the rows of JSON lines. Skips other lines, such as lines of another version.
@@ -390,14 +363,6 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_was_cut_off_is_drawn_again() {
-        assert!(is_whole_picture("<svg width=\"1\">\n<path/>\n</svg>\n"));
-        for cut in ["", "<svg width=\"1\">\n<path/>", "<svg/>", "path/>\n</svg>"] {
-            assert!(!is_whole_picture(cut), "{cut}");
-        }
-    }
-
-    #[test]
     fn the_small_scale_is_expected_to_end_well_within_15_minutes_and_the_full_one_within_two_hours() {
         assert!(expected(Scale::Small) < Duration::from_secs(13 * 60), "{:?}", expected(Scale::Small));
         assert!(expected(Scale::Full) < Duration::from_secs(100 * 60), "{:?}", expected(Scale::Full));
@@ -433,23 +398,12 @@ mod tests {
     }
 
     #[test]
-    fn each_store_of_an_experiment_has_a_colour_of_its_own() {
-        for experiment in experiments() {
-            for own in &experiment.runs {
-                let words = experiment.words(own, Scale::Full);
-                let stores = run::read(&words).expect("they can be read").0.targets().len();
-                assert!(stores <= crate::plot::COLOURS.len(), "{}: {stores} stores", experiment.name);
-            }
-        }
-    }
-
-    #[test]
-    fn every_preset_has_a_page_but_for_those_that_ours_cover() {
+    fn every_preset_has_an_experiment_but_for_those_that_ours_cover() {
         let all = experiments();
         for preset in crate::args::preset::Preset::value_variants() {
-            let has_page =
+            let has_one =
                 all.iter().any(|experiment| experiment.runs[0].words == format!("--preset {}", preset.name()));
-            assert_eq!(has_page, !list::COVERED.contains(preset), "{}", preset.name());
+            assert_eq!(has_one, !list::COVERED.contains(preset), "{}", preset.name());
         }
     }
 

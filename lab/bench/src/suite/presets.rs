@@ -8,7 +8,7 @@ use super::run::read;
 use crate::args::Args;
 use crate::args::preset::{Preset, Told};
 
-/// Note on the page of a preset that adds latency to persists.
+/// Note on the question of a preset that adds latency to persists.
 const EMULATED: &str = ". Each persist of ours waits as slower memory would have it; stores of others feel nothing of it, so a line that is lost to one of them says what \
      that memory costs and not who is the faster.";
 
@@ -99,7 +99,7 @@ fn sizes_of(preset: Preset) -> [Size; 2] {
     }
 }
 
-/// Returns the swept parameter, or the amount of data, in the order of a page.
+/// Returns the swept parameter, or the amount of data, in the order of a record.
 fn sizes(args: &Args) -> Vec<(&'static str, String)> {
     let none = || "none".to_string();
     let bytes = |bytes: Option<u64>| bytes.filter(|bytes| *bytes > 0).map_or_else(none, lodestore::stats::format_size);
@@ -161,9 +161,9 @@ mod tests {
         assert_eq!(of(Preset::HikvFig13), [Measure::Dram, Measure::Medium]);
         assert_eq!(of(Preset::FluidkvThreads), [Measure::Rate, Measure::Dram]);
         assert_eq!(of(Preset::MkvsTables), [Measure::Rate, Measure::Mean]);
-        let drawn = |preset| of_preset(preset).draw.map(Draw::option);
-        assert_eq!(drawn(Preset::HikvFig13), Some("--plot-memory"));
-        assert_eq!((drawn(Preset::HikvFig5), drawn(Preset::HikvFig10)), (Some("--plot-latency"), Some("--plot")));
+        let drawn = |preset| of_preset(preset).draw;
+        assert_eq!(drawn(Preset::HikvFig13), Some(Draw::Memory));
+        assert_eq!((drawn(Preset::HikvFig5), drawn(Preset::HikvFig10)), (Some(Draw::Latency), Some(Draw::Rates)));
     }
 
     #[test]

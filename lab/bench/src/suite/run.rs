@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use super::list::{Draw, Experiment, Run, Scale};
-use super::page::Record;
+use super::record::Record;
 use super::rows;
 use crate::args::command::quoted;
 use crate::args::preset::Given;
@@ -55,20 +55,20 @@ pub(super) struct Bench<'a> {
 pub(super) struct Found {
     /// Rows as JSON lines.
     pub(super) lines: String,
-    /// Pictures: file names and contents.
-    pub(super) pictures: Vec<(String, String)>,
+    /// The timeline, if the experiment has one.
+    pub(super) timeline: String,
 }
 
 impl Bench<'_> {
     /// Runs everything. Adds skipped, failed and completed runs to `record`.
     pub(super) fn all(&self, record: &mut Record) -> Found {
         let mut all = Found::default();
-        for (place, run) in self.experiment.runs.iter().enumerate() {
-            let found = self.words(run, &rows(&all.lines)).and_then(|words| self.run(place, run, &words, record));
+        for run in &self.experiment.runs {
+            let found = self.words(run, &rows(&all.lines)).and_then(|words| self.run(&words, record));
             match found {
                 Ok(found) => {
                     all.lines += &found.lines;
-                    all.pictures.extend(found.pictures);
+                    all.timeline += &found.timeline;
                 }
                 Err(why) => record.failed.push(why),
             }
@@ -78,7 +78,6 @@ impl Bench<'_> {
             Some((swept_store(&row), why))
         });
         failed.for_each(|out| add(&mut record.left_out, out));
-        record.plots.extend(all.pictures.iter().map(|(file, _)| file.clone()));
         all
     }
 
@@ -99,27 +98,25 @@ impl Bench<'_> {
     }
 
     /// Does one run. Its rows do not contain the names of directories.
-    fn run(&self, place: usize, run: &Run, words: &str, record: &mut Record) -> Result<Found, String> {
+    fn run(&self, words: &str, record: &mut Record) -> Result<Found, String> {
         let (words, left_out) = with_what_is_here(words, self.dir)?;
         left_out.into_iter().for_each(|out| add(&mut record.left_out, out));
         let scratch = Scratch::new(Some(self.dir), false).map_err(|error| error.to_string())?;
-        let number = if place == 0 { String::new() } else { format!("-{}", place + 1) };
-        let plot = self.experiment.draw.map(|draw| (draw, format!("{}{number}.svg", self.experiment.name)));
-        let plot = plot.map(|(draw, file)| (if run.open { Draw::Latency } else { draw }.option(), file));
+        let timeline = (self.experiment.draw == Some(Draw::Timeline)).then(|| format!("{}.csv", self.experiment.name));
         let medium = self.experiment.medium.variable();
-        let drawn = plot.as_ref().map(|(option, file)| format!(" {option} {file}")).unwrap_or_default();
-        record.commands.push(format!("lodestore-bench run --dir \"{medium}\" {words} --go-on{drawn}"));
+        let more = timeline.as_ref().map(|file| format!(" --timeline {file}")).unwrap_or_default();
+        record.commands.push(format!("lodestore-bench run --dir \"{medium}\" {words} --go-on{more}"));
         let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
         command.arg("run").arg("--dir").arg(scratch.path()).args(words.split_whitespace()).args(["--go-on", "--json"]);
-        if let Some((option, file)) = &plot {
-            command.arg(option).arg(scratch.path().join(file));
+        if let Some(file) = &timeline {
+            command.arg("--timeline").arg(scratch.path().join(file));
         }
         let limit = self.experiment.expected(self.scale) * EXPECTED_TIME_FACTOR + ADDED_TIME;
         let said = self.child(&scratch, command, limit);
         let path = scratch.path();
         let lines = said.map_err(|why| why.replace(&*path.to_string_lossy(), medium))?;
-        let drawn = plot.and_then(|(_, file)| fs::read_to_string(path.join(&file)).ok().map(|text| (file, text)));
-        Ok(Found { lines: unnamed(&lines, path, medium), pictures: drawn.into_iter().collect() })
+        let timeline = timeline.and_then(|file| fs::read_to_string(path.join(&file)).ok()).unwrap_or_default();
+        Ok(Found { lines: unnamed(&lines, path, medium), timeline })
     }
 
     /// Starts the child, waits for it, and returns its output. `scratch` holds the child, so that a

@@ -1,5 +1,4 @@
-//! `evaluate` through the program: an experiment runs, and its page, its rows and the index are
-//! complete.
+//! `evaluate` through the program: an experiment runs, and its rows and its record are complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::place::{Place, text};
 use serde_json::Value;
 
-/// The words of an evaluation of one experiment at the tiny scale, with the pages in `out`.
+/// The words of an evaluation of one experiment at the tiny scale, with the results in `out`.
 fn evaluate<'a>(only: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let own = ["evaluate", "--scale", "tiny", "--dir", "memory", "--out", "out/pages", "--only", only];
+    let own = ["evaluate", "--scale", "tiny", "--dir", "memory", "--out", "out/results", "--only", only];
     own.into_iter().chain(more.iter().copied()).collect()
 }
 
@@ -22,38 +21,41 @@ fn place() -> Place {
     place
 }
 
+/// Returns the record of an experiment.
+fn record(place: &Place, name: &str) -> Value {
+    let text = fs::read_to_string(place.path("out/results/runs.json")).expect("the records");
+    serde_json::from_str::<Value>(&text).expect("JSON")[name].clone()
+}
+
 #[test]
-fn an_experiment_leaves_its_page_its_rows_and_the_index_and_no_store() {
+fn an_experiment_leaves_its_rows_and_its_record_and_no_store() {
     let place = place();
     let told = place.ok(&evaluate("servers", &[]));
     assert!(told.starts_with("servers: ") && told.lines().count() == 1, "{told}");
-    let read = |name: &str| fs::read_to_string(place.path("out/pages").join(name)).unwrap_or_else(|_| panic!("{name}"));
-    let page = read("servers.md");
-    for part in [
-        "* Scale: tiny",
-        "* Program: lodestore ",
-        "hardware threads, Linux ",
-        "lodestore-bench run --dir \"$MEMORY\" --engine hikv",
-        "| workload | `hikv` | `mkvs` |",
-        "## Where we lose",
-        "| multiget | `mkvs` | `lodestore-bench run --engine mkvs --dir \"$MEMORY\" --workloads multiget ",
-    ] {
-        assert!(page.contains(part), "{part}\n{page}");
-    }
-    let rows = read("servers.jsonl");
-    let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let ran = |store: &str, workload: &str| rows.iter().any(|row| row["store"] == store && row["workload"] == workload);
-    assert!(ran("hikv", "get") && ran("mkvs", "a"), "{rows:?}");
-    assert!(!page.contains(&place.path("").display().to_string()), "no directory of this machine is named: {page}");
-    assert!(read("servers.svg").starts_with("<svg"));
-    let index = read("README.md");
-    assert!(
-        index.contains("| [servers](servers.md) |") && index.contains("* has not run, or not to its end: micro, "),
-        "{index}"
-    );
+    let read =
+        |name: &str| fs::read_to_string(place.path("out/results").join(name)).unwrap_or_else(|_| panic!("{name}"));
+    let lines = read("servers.jsonl");
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let row =
+        |store: &str, workload: &str| rows.iter().find(|row| row["store"] == store && row["workload"] == workload);
+    assert!(row("hikv", "get").is_some() && row("mkvs", "a").is_some(), "{rows:?}");
+    let repeat = row("mkvs", "multiget").expect("a row")["repeat"].as_str().expect("text");
+    assert!(repeat.contains("--engine mkvs --dir \"$MEMORY\" --workloads multiget "), "{repeat}");
+    let found = record(&place, "servers");
+    let about = ["scale", "medium", "title"].map(|name| found[name].as_str().expect("text"));
+    assert_eq!(about, ["tiny", "memory", "Servers over a unix socket"]);
+    assert!(found["rows"] == rows.len() && found["measures"] == serde_json::json!(["rate"]), "{found}");
+    assert_eq!(found["draw"], "rates");
+    let machine = found["site"]["machine"].as_str().expect("text");
+    assert!(machine.contains("hardware threads, Linux "), "{machine}");
+    let command = found["commands"][0].as_str().expect("a command");
+    assert!(command.starts_with("lodestore-bench run --dir \"$MEMORY\" --engine hikv"), "{command}");
+    let own = place.path("").display().to_string();
+    assert!(!lines.contains(&own) && !read("runs.json").contains(&own), "a directory of this machine is named");
     if cfg!(not(feature = "peers")) {
-        assert!(page.contains("* `memcached`: not in this build, but in one with --features peers"), "{page}");
-        assert!(index.contains("* servers: `redis`: not in this build"), "{index}");
+        let out = &found["left_out"];
+        let missing = serde_json::json!(["memcached", "not in this build, but in one with --features peers"]);
+        assert!(out.as_array().is_some_and(|out| out.contains(&missing)), "{out}");
     }
     assert_eq!(fs::read_dir(place.path("memory")).expect("the directory").count(), 0, "the stores are removed");
     // Existing results of this scale and program are not measured again.
@@ -68,11 +70,10 @@ fn an_experiment_that_cannot_run_is_told_of_and_ends_nothing() {
     let lines: Vec<_> = told.lines().collect();
     let why = "power: it measured nothing: no directory on a disk was given (--disk)";
     assert!(lines.len() == 2 && lines[0] == why && lines[1].starts_with("reopen: "), "{told}");
-    let page = fs::read_to_string(place.path("out/pages/power.md")).expect("its page");
-    assert!(page.contains("* A run failed: no directory on a disk was given (--disk)"), "{page}");
-    let page = fs::read_to_string(place.path("out/pages/reopen.md")).expect("its page");
-    let beside = if cfg!(feature = "peers") { "of `lmdb`" } else { "No peer was measured." };
-    assert!(page.contains("reopen-kill") && page.contains(beside), "{page}");
+    assert_eq!(record(&place, "power")["failed"][0], "no directory on a disk was given (--disk)");
+    let rows = fs::read_to_string(place.path("out/results/reopen.jsonl")).expect("its rows");
+    assert!(rows.contains("\"reopen-kill\""), "{rows}");
+    assert_eq!(rows.contains("\"store\":\"lmdb\""), cfg!(feature = "peers"), "{rows}");
     // Only failed experiments run again.
     let again = place.fails(&evaluate("reopen,power", &["--resume"]), 13, "--only power");
     assert!(again.starts_with("power: ") && again.lines().count() == 1, "{again}");
@@ -87,15 +88,15 @@ fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_finished_page_stays_as_it_was_when_its_experiment_measures_nothing_later() {
+fn finished_results_stay_as_they_were_when_their_experiment_measures_nothing_later() {
     let place = place();
     fs::create_dir(place.path("disk")).expect("a directory");
     place.ok(&evaluate("hashkv-reserve", &["--disk", "disk"]));
-    let before = files(&place.path("out/pages"));
-    assert!(before.len() >= 5, "{before:?}");
+    let before = files(&place.path("out/results"));
+    assert!(before.len() >= 2, "{before:?}");
     let told = place.fails(&evaluate("hashkv-reserve", &[]), 13, "hashkv-reserve measured nothing");
     assert!(told.contains("(--disk); what --out has of it stays as it was"), "{told}");
-    assert!(files(&place.path("out/pages")) == before, "a file was changed");
+    assert!(files(&place.path("out/results")) == before, "a file was changed");
 }
 
 #[test]
@@ -126,40 +127,31 @@ fn directories_that_cannot_be_used_are_refused_before_anything_runs() {
 fn what_is_not_whole_any_more_runs_again() {
     let place = place();
     place.ok(&evaluate("hikv-fig8", &[]));
-    let pages = place.path("out/pages");
+    let results = place.path("out/results");
     let runs_again = |what: &str| {
         let told = place.ok(&evaluate("hikv-fig8", &["--resume"]));
         assert!(told.starts_with("hikv-fig8: "), "{what}: {told}");
         assert_eq!(place.ok(&evaluate("hikv-fig8", &["--resume"])), "", "{what}: it is whole again");
     };
-    let cut = |name: &str, keep: usize| {
-        let bytes = fs::read(pages.join(name)).expect("it is there");
-        fs::write(pages.join(name), &bytes[..keep.min(bytes.len() / 2)]).expect("it is cut");
+    let cut = |name: &str| {
+        let bytes = fs::read(results.join(name)).expect("it is there");
+        fs::write(results.join(name), &bytes[..1000.min(bytes.len() / 2)]).expect("it is cut");
     };
-    fs::remove_file(pages.join("hikv-fig8.md")).expect("it was there");
-    runs_again("no page");
-    cut("hikv-fig8.md", 1000);
-    runs_again("half a page");
-    cut("hikv-fig8.jsonl", 1000);
+    cut("hikv-fig8.jsonl");
     runs_again("half of its rows");
-    fs::remove_file(pages.join("hikv-fig8.svg")).expect("it was there");
-    runs_again("no picture");
-    // The run of another experiment does not count lines of incomplete files.
-    cut("hikv-fig8.jsonl", 1000);
-    place.ok(&evaluate("hikv-fig12", &[]));
-    let index = fs::read_to_string(pages.join("README.md")).expect("the index");
-    assert!(index.contains("[hikv-fig12]") && !index.contains("[hikv-fig8]"), "{index}");
+    fs::remove_file(results.join("hikv-fig8.jsonl")).expect("it was there");
+    runs_again("no rows");
 }
 
 #[test]
 fn a_broken_account_of_the_runs_is_refused_and_stays() {
     let place = place();
-    let pages = place.path("out/pages");
-    fs::create_dir_all(&pages).expect("directories");
-    fs::write(pages.join("runs.json"), "{ \"micro\": { \"scale\"").expect("a file");
+    let results = place.path("out/results");
+    fs::create_dir_all(&results).expect("directories");
+    fs::write(results.join("runs.json"), "{ \"micro\": { \"scale\"").expect("a file");
     assert_eq!(place.fails(&evaluate("hikv-fig8", &[]), 2, "runs.json in it cannot be read"), "");
     place.fails(&evaluate("hikv-fig8", &[]), 2, "move it away");
-    assert_eq!(files(&pages).len(), 1, "nothing was written");
+    assert_eq!(files(&results).len(), 1, "nothing was written");
 }
 
 /// Starts an evaluation that has begun to measure, and would run for long.

@@ -32,8 +32,7 @@ fn what_cannot_be_run_is_refused_in_one_line_before_any_store_ran() {
         ("--peers none --persist-ns 600".into(), "--emulate-dax"),
         ("--engine nvht --peers none --workloads scan --json".into(), "keeps no order"),
         ("--engine btreemap --seconds 5".into(), "seconds=5"),
-        (format!("--plot {here}/no/such.svg"), "cannot be written"),
-        (format!("--plot {here}/x.txt"), "ends in .svg"),
+        (format!("--timeline {here}/x.txt"), "ends in .csv"),
         (format!("--timeline {here}/no/such.csv"), "cannot be written"),
     ] {
         let output = bench(&format!("{words} --records 100 --rounds 1 --size 64M"), Some(&dir));
@@ -41,10 +40,10 @@ fn what_cannot_be_run_is_refused_in_one_line_before_any_store_ran() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{words}: {text}");
         assert!(text.lines().count() == 1 && text.contains(says), "{words}: {text}");
     }
-    fs::create_dir(dir.path().join("x.svg")).expect("a directory");
-    let output = bench(&format!("--engine btreemap --records 9 --plot {here}/x.svg"), Some(&dir));
-    assert!(!output.status.success() && output.stdout.is_empty() && errors(&output).contains("x.svg"));
-    fs::remove_dir(dir.path().join("x.svg")).expect("removed");
+    fs::create_dir(dir.path().join("x.csv")).expect("a directory");
+    let output = bench(&format!("--engine btreemap --records 9 --timeline {here}/x.csv"), Some(&dir));
+    assert!(!output.status.success() && output.stdout.is_empty() && errors(&output).contains("x.csv"));
+    fs::remove_dir(dir.path().join("x.csv")).expect("removed");
     assert!(common::is_empty(&dir), "the bench left something behind");
 }
 

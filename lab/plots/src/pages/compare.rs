@@ -2,26 +2,15 @@
 
 use std::cmp::Ordering;
 
-use super::metric::Measure;
-use crate::report::row::Row;
-pub(super) use crate::report::row::{distinct, strength};
-use crate::store_name;
-
-/// Returns whether a store is an engine of this workspace, with any settings.
-pub(super) fn is_ours(store: &str) -> bool {
-    store_name::is_engine(store)
-}
-
-/// Returns whether an engine of this workspace keeps no order, or is a matrix of such engines.
-pub(super) fn keeps_no_order(store: &str) -> bool {
-    const UNORDERED: &str = "nvht";
-    store_name::base(store) == UNORDERED || store.split(':').any(|set| set.split('=').nth(1) == Some(UNORDERED))
-}
+use crate::metric::Measure;
+use crate::row::Row;
+pub(super) use crate::row::{distinct, strength};
+pub(super) use crate::store::{is_ours, keeps_no_order};
 
 /// Returns the label of a row: its workload, its value in a sweep, and in an open loop the
 /// requested rate. The same workload may also have run in a closed loop.
 pub(super) fn what(row: &Row) -> String {
-    let swept = row.sweep.as_ref().map(|swept| format!(" {}={}", swept.name, swept.value));
+    let swept = row.sweep.as_ref().map(|swept| format!(" {swept}"));
     let asked = row.open_loop.as_ref().map(|found| format!(" at {}/s", found.asked_per_s));
     format!("{}{}{}", row.workload, swept.unwrap_or_default(), asked.unwrap_or_default())
 }
@@ -89,8 +78,7 @@ pub(super) struct Best<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::sample::{at, row};
-    use lodestore_contract::testing::Scratch;
+    use crate::pages::sample::{at, row};
 
     #[test]
     fn only_stores_of_an_equal_durability_share_a_table() {
@@ -120,17 +108,5 @@ mod tests {
         let best = |measure| best_peer(&levels[0].lines[0], measure).map(|best| best.row.store.as_str());
         assert_eq!((best(Measure::Rate), best(Measure::Dram)), (Some("lmdb"), Some("rocksdb")));
         assert_eq!(best_peer(&Level::all(&rows[..1])[0].lines[0], Measure::Rate).map(|best| best.figure), None);
-    }
-
-    #[test]
-    fn engines_that_keep_no_order_are_those_that_say_so_of_themselves() {
-        let scratch = Scratch::on_disk();
-        for engine in lodestore::engines() {
-            let options = lodestore::options::CreateOptions::new().engine(engine.name).size(256 << 20);
-            let store = lodestore::store::create(scratch.path().join(engine.name), &options).expect("a store");
-            assert_eq!(keeps_no_order(engine.name), !store.capabilities().scan, "{}", engine.name);
-        }
-        assert!(keeps_no_order("nvht:size=1") && keeps_no_order("mkvs:groups=2:device-engine=nvht"));
-        assert!(!keeps_no_order("mkvs:groups=2:device-engine=hikv") && !keeps_no_order("hikv"));
     }
 }

@@ -2,41 +2,13 @@
 
 use std::fmt::Write;
 
-use serde::{Deserialize, Serialize};
-
 use super::compare::{Level, distinct, is_ours, what};
 use super::contest::Contest;
-use super::list::{Experiment, Medium, Scale};
-use super::metric::Measure;
-use super::presets::size_told;
-use super::site::Site;
 use super::standings;
-use crate::report::row::Row;
-use crate::report::{PAUSE_HEADS, longest_text, pause_fields, pauses_note, tail_text};
-
-/// The record of an experiment that ran, in addition to its rows.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub(super) scale: Scale,
-    /// Version and commit of this program.
-    pub(super) program: String,
-    pub(super) date: String,
-    pub(super) site: Site,
-    /// Duration in seconds.
-    pub(super) seconds: f64,
-    pub(super) expected_seconds: u64,
-    /// The commands that ran.
-    pub(super) commands: Vec<String>,
-    /// Stores that were skipped, or that failed, and the reasons.
-    pub(super) left_out: Vec<(String, String)>,
-    /// Runs that failed as a whole, and the reasons.
-    pub(super) failed: Vec<String>,
-    /// The pictures.
-    pub(super) plots: Vec<String>,
-    /// Number of rows. Files of older programs do not have it.
-    #[serde(default)]
-    pub(super) rows: Option<usize>,
-}
+use crate::metric::Measure;
+use crate::record::{Medium, Record, Site};
+use crate::row::Row;
+use crate::text::{PAUSE_HEADS, PAUSES_NOTE, longest_text, pause_fields, tail_text};
 
 /// Returns a Markdown table.
 pub(super) fn table(heads: &[String], lines: impl Iterator<Item = Vec<String>>) -> String {
@@ -62,13 +34,13 @@ pub(super) const CHECKED: &str = "Each value that came back was checked to belon
      thread wrote or deleted last were read back, and held what was put there last, or nothing; what another thread put meanwhile passed, and a value of less than 24 bytes, which has no \
      version. Of stores that were opened again any value of the key passed.";
 
-/// Returns the page.
-pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
-    let mut text = head(experiment, record, rows);
+/// Returns the page. `plots` are the files of its plots.
+pub(super) fn page(record: &Record, rows: &[Row], plots: &[String]) -> String {
+    let mut text = head(record, rows);
     let levels = Level::all(rows);
-    let contest = Contest::of(rows, &levels, &experiment.measures);
+    let contest = Contest::of(rows, &levels, &record.measures);
     for level in &levels {
-        text += &of_level(level, &experiment.measures, &contest);
+        text += &of_level(level, &record.measures, &contest);
     }
     text += &standings::uneven(&contest);
     text += &standings::lost(&contest);
@@ -78,13 +50,13 @@ pub(super) fn page(experiment: &Experiment, record: &Record, rows: &[Row]) -> St
         missing.iter().for_each(|line| text += &format!("* {line}\n"));
         text += &repeats(&rows.iter().filter(|row| row.failed.is_some()).collect::<Vec<_>>());
     }
-    for plot in &record.plots {
-        let _ = writeln!(text, "\n![{}]({plot})", experiment.title);
+    for plot in plots {
+        let _ = writeln!(text, "\n![{}]({plot})", record.title);
     }
     text + &settings(rows)
 }
 
-fn head(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
+fn head(record: &Record, rows: &[Row]) -> String {
     let Site { machine, memory_mib, memory_on, disk_on } = &record.site;
     let rounds = distinct(rows.iter().map(|row| row.rounds).filter(|rounds| *rounds > 0));
     let rounds: Vec<_> = rounds.iter().map(usize::to_string).collect();
@@ -93,36 +65,36 @@ fn head(experiment: &Experiment, record: &Record, rows: &[Row]) -> String {
         Some(format!("{} {version}", row.store))
     }));
     let versions = if versions.is_empty() { "none that has one".into() } else { versions.join(", ") };
-    let size = size_told(experiment, record.scale).map(|told| format!("* Size: {told}\n")).unwrap_or_default();
+    let size = record.size.as_ref().map(|told| format!("* Size: {told}\n")).unwrap_or_default();
     format!(
         "# {title}\n\n\
-         Made by `lodestore-bench evaluate`, which writes it anew: analysis stands in pages of its own. {CHECKED}\n\n\
+         Made by `lodestore-plots pages` from the rows of `lodestore-bench evaluate`; analysis has pages of its own. {CHECKED}\n\n\
          {question}\n\n\
          * Scale: {scale}; it took {took:.0} s, {expected} s were expected; medians of {rounds} round(s)\n{size}\
          * Program: lodestore {program}\n\
          * Date: {date} (UTC)\n\
          * Machine: {machine}, {memory_mib} MiB; `$MEMORY` lies on {memory_on}, `$DISK` on {disk_on}\n\
          * Versions of peers: {versions}\n\n{again}",
-        title = experiment.title,
-        question = experiment.question,
-        scale = record.scale.name(),
+        title = record.title,
+        question = record.question,
+        scale = record.scale,
         took = record.seconds,
         expected = record.expected_seconds,
         rounds = rounds.join(" or "),
         program = record.program,
         date = record.date,
-        again = again(experiment, record),
+        again = again(record),
     )
 }
 
 /// Returns how to recreate the page, the commands of its runs, and the variables in its commands.
-fn again(experiment: &Experiment, record: &Record) -> String {
-    let (name, scale, took) = (&experiment.name, record.scale.name(), record.seconds);
-    let disk = if experiment.medium == Medium::Disk { " --disk \"$DISK\"" } else { "" };
+fn again(record: &Record) -> String {
+    let (name, scale, took) = (&record.name, &record.scale, record.seconds);
+    let disk = if record.medium == Medium::Disk { " --disk \"$DISK\"" } else { "" };
     format!(
         "In commands `lodestore` is the program of a build with `--features peers`, and `$MEMORY` and `$DISK` are directories in memory and on a disk: `export \
          MEMORY=/dev/shm DISK=\"$PWD\"`. This makes the page again, as `runs/{name}.md`, in {took:.0} s as here:\n\n\
-         ```sh\nlodestore-bench evaluate --scale {scale} --dir \"$MEMORY\"{disk} --out runs --only {name}\n```\n\n\
+         ```sh\nlodestore-bench evaluate --scale {scale} --dir \"$MEMORY\"{disk} --out runs --only {name}\nlodestore-plots pages runs\n```\n\n\
          It ran the following. The command of each row by itself is folded under the tables, and is `repeat` in its line of [{name}.jsonl]({name}.jsonl).\n\n\
          ```sh\n{commands}\n```\n",
         commands = record.commands.join("\n"),
@@ -236,8 +208,10 @@ fn pauses(rows: &[&Row]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let (table, note) = (table(&texts(PAUSE_HEADS), lines.into_iter()), pauses_note());
-    format!("\n<details><summary>Pauses of each row, and of the machine</summary>\n\n{note}\n\n{table}\n</details>\n")
+    let table = table(&texts(PAUSE_HEADS), lines.into_iter());
+    format!(
+        "\n<details><summary>Pauses of each row, and of the machine</summary>\n\n{PAUSES_NOTE}\n\n{table}\n</details>\n"
+    )
 }
 
 /// Returns the command of each row, which runs only the workloads that the row needs.
@@ -273,12 +247,11 @@ fn settings(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::open_loop::OpenLoop;
-    use crate::run::pauses::Machine;
-    use crate::suite::sample::{at, experiment, failed, record, row};
+    use crate::pages::sample::{at, failed, record, row};
+    use crate::row::{Machine, OpenLoop};
 
     fn made(rows: &[Row]) -> String {
-        page(&experiment(), &record(), rows)
+        page(&record(), rows, &["sample.svg".into()])
     }
 
     fn has(text: &str, lines: &[&str]) {
@@ -339,16 +312,15 @@ mod tests {
 
     #[test]
     fn a_latency_of_a_queue_that_grew_says_so() {
-        let found =
-            |kept_up| OpenLoop { asked_per_s: 5, reached_per_s: 4.0, arrivals: "even".into(), kept_up, behind_s: 1.0 };
+        let found = |kept_up| OpenLoop { asked_per_s: 5, kept_up };
         let asked = |store: &str, kept_up| Row { open_loop: Some(found(kept_up)), p99_ns: 9, ..row(store, "a", 4.0) };
-        let experiment = Experiment { measures: vec![Measure::P99], ..experiment() };
-        let text = page(&experiment, &record(), &[asked("hikv", true), asked("lmdb", false)]);
+        let record = Record { measures: vec![Measure::P99], ..record() };
+        let text = page(&record, &[asked("hikv", true), asked("lmdb", false)], &[]);
         has(&text, &["| a at 5/s | 9 ns | 9 ns (did not keep up) |"]);
         assert!(!text.contains("Pauses of each row"), "none was taken down");
         let beside = Machine { stolen_s: 0.25, ..Machine::default() };
         let noisy = Row { machine_pauses: Some(beside), ..asked("hikv", true) };
-        let text = page(&experiment, &record(), &[noisy]);
+        let text = page(&record, &[noisy], &[]);
         assert!(text.contains("Pauses of each row") && text.contains("| 0 / 0 / 0 | 0.25 |\n"), "{text}");
     }
 
@@ -384,8 +356,8 @@ mod tests {
                 Row { medium_blocks_bytes_per_key: 900.0, medium_bytes_per_key: 300.0, ..row(store, "load", 1e6) };
             Row { write_amplification_of_device: Some(7.5), ..bytes }
         };
-        let experiment = Experiment { measures: vec![Measure::Medium, Measure::OnDevice], ..experiment() };
-        let text = page(&experiment, &record(), &[sized("hikv"), sized("lmdb")]);
+        let record = Record { measures: vec![Measure::Medium, Measure::OnDevice], ..record() };
+        let text = page(&record, &[sized("hikv"), sized("lmdb")], &[]);
         has(
             &text,
             &["### Blocks that the files take, bytes a record", "| load | 900.0 | 900.0 |", "| load | 7.50 | 7.50 |"],
@@ -396,9 +368,10 @@ mod tests {
 
     #[test]
     fn the_page_of_a_preset_says_how_large_it_is() {
-        let of = |preset| crate::suite::presets::of_preset(preset);
-        let text = page(&of(crate::args::preset::Preset::HashkvThreshold), &record(), &[]);
-        has(&text, &["* Size: bytes loaded 24M where the preset has 96M; rounds 3 where the preset has 1"]);
+        let size = Some("rounds 3 where the preset has 1".to_string());
+        let record = Record { name: "hashkv-threshold".into(), medium: Medium::Disk, size, ..record() };
+        let text = page(&record, &[], &[]);
+        has(&text, &["* Size: rounds 3 where the preset has 1"]);
         assert!(text.contains("--dir \"$MEMORY\" --disk \"$DISK\" --out runs --only hashkv-threshold"), "{text}");
     }
 
@@ -408,7 +381,7 @@ mod tests {
         record.left_out.push(("memcached".into(), "its library is missing".into()));
         record.failed.push("it was killed".into());
         let failed = failed("nvht", "full");
-        let text = page(&experiment(), &record, &[row("hikv", "get", 9e6), failed]);
+        let text = page(&record, &[row("hikv", "get", 9e6), failed], &[]);
         has(&text, &["## Left out", "* `memcached`: its library is missing", "* A run failed: it was killed"]);
         let again = "`lodestore-bench run --engine nvht --dir \"$MEMORY\" --workloads failed --peers none`";
         has(&text, &[&format!("| failed | `nvht` | {again} |")]);

@@ -166,10 +166,10 @@ fn of_engine(contest: &Contest<'_>, place: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::row::Row;
-    use crate::suite::compare::Level;
-    use crate::suite::metric::Measure;
-    use crate::suite::sample::{at, failed, row};
+    use crate::metric::Measure;
+    use crate::pages::compare::Level;
+    use crate::pages::sample::{at, failed, row};
+    use crate::row::Row;
 
     fn written(rows: &[Row], measures: &[Measure]) -> String {
         let levels = Level::all(rows);

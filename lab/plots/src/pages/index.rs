@@ -3,24 +3,24 @@
 
 use super::compare::Level;
 use super::contest::{Contest, Tally};
-use super::list::Experiment;
-use super::page::{CHECKED, Record, missing, table, texts};
-use crate::report::row::Row;
-use crate::store_name;
+use super::page::{CHECKED, missing, table, texts};
+use crate::record::Record;
+use crate::row::Row;
+use crate::store::{self, ENGINES};
 
-/// An experiment of the index, with its record and rows if it ran.
-pub(super) type Entry<'a> = (&'a Experiment, Option<(&'a Record, &'a [Row])>);
+/// An experiment of the index: its record, and its rows if they are complete.
+pub(super) type Entry<'a> = (&'a Record, Option<&'a [Row]>);
 
 /// Returns the index, as README.md.
 pub(super) fn index(entries: &[Entry<'_>]) -> String {
-    let ran: Vec<_> = entries.iter().filter_map(|(experiment, ran)| Some((*experiment, (*ran)?))).collect();
+    let ran: Vec<_> = entries.iter().filter_map(|(record, rows)| Some((*record, (*rows)?))).collect();
     let heads = texts(["experiment", "what", "scale", "program", "date", "took", "expected"]);
-    let lines = ran.iter().map(|(experiment, (record, _))| of_page(experiment, record));
-    let seconds: f64 = ran.iter().map(|(_, (record, _))| record.seconds).sum();
-    let expected: u64 = ran.iter().map(|(_, (record, _))| record.expected_seconds).sum();
+    let lines = ran.iter().map(|(record, _)| of_page(record));
+    let seconds: f64 = ran.iter().map(|(record, _)| record.seconds).sum();
+    let expected: u64 = ran.iter().map(|(record, _)| record.expected_seconds).sum();
     let mut text = format!(
         "# Runs\n\n\
-         Made by `lodestore-bench evaluate`, which writes this page and those below anew; [analysis](../README.md) stands beside them. All together took {:.1} minutes, \
+         Made by `lodestore-plots pages` from the rows of `lodestore-bench evaluate`. [Analysis](../README.md) has pages of its own. All together took {:.1} minutes, \
          {:.1} were expected. {CHECKED}\n\n{}",
         seconds / 60.0,
         expected as f64 / 60.0,
@@ -29,28 +29,26 @@ pub(super) fn index(entries: &[Entry<'_>]) -> String {
     text += &lost(&ran);
     let out: Vec<_> = ran
         .iter()
-        .flat_map(|(experiment, (record, _))| {
-            missing(record).into_iter().map(|line| format!("* {}: {line}\n", experiment.name))
-        })
+        .flat_map(|(record, _)| missing(record).into_iter().map(|line| format!("* {}: {line}\n", record.name)))
         .collect();
-    let not_run = entries.iter().filter(|(_, ran)| ran.is_none());
-    let not_run: Vec<_> = not_run.map(|(experiment, _)| experiment.name.as_str()).collect();
-    if out.len() + not_run.len() > 0 {
+    let partial = entries.iter().filter(|(_, rows)| rows.is_none());
+    let partial: Vec<_> = partial.map(|(record, _)| record.name.as_str()).collect();
+    if out.len() + partial.len() > 0 {
         text += "\n## Left out\n\n";
     }
-    if !not_run.is_empty() {
-        text += &format!("* has not run, or not to its end: {}\n", not_run.join(", "));
+    if !partial.is_empty() {
+        text += &format!("* not all of the recorded rows are there: {}\n", partial.join(", "));
     }
     text += &out.concat();
     text
 }
 
-fn of_page(experiment: &Experiment, record: &Record) -> Vec<String> {
+fn of_page(record: &Record) -> Vec<String> {
     let failed = if record.failed.is_empty() { "" } else { ", failed in part" };
     vec![
-        format!("[{name}]({name}.md){failed}", name = experiment.name),
-        experiment.title.clone(),
-        record.scale.name().into(),
+        format!("[{name}]({name}.md){failed}", name = record.name),
+        record.title.clone(),
+        record.scale.clone(),
         record.program.clone(),
         record.date.clone(),
         format!("{:.0} s", record.seconds),
@@ -59,14 +57,14 @@ fn of_page(experiment: &Experiment, record: &Record) -> Vec<String> {
 }
 
 /// Returns the counts of each engine in an experiment, over all of its settings.
-fn tallies(experiment: &Experiment, rows: &[Row]) -> Vec<Tally> {
+fn tallies(record: &Record, rows: &[Row]) -> Vec<Tally> {
     let levels = Level::all(rows);
-    let contest = Contest::of(rows, &levels, &experiment.measures);
-    let of = |engine: &lodestore::engines::EngineInfo| {
-        let own = contest.engines.iter().enumerate().filter(|(_, store)| store_name::base(store) == engine.name);
+    let contest = Contest::of(rows, &levels, &record.measures);
+    let of = |engine: &&str| {
+        let own = contest.engines.iter().enumerate().filter(|(_, store)| store::base(store) == *engine);
         own.map(|(place, _)| contest.tally(place)).fold(Tally::default(), Tally::and)
     };
-    lodestore::engines().iter().map(of).collect()
+    ENGINES.iter().map(of).collect()
 }
 
 /// Formats a tally: lost lines of all lines, with losses in bold.
@@ -82,21 +80,20 @@ fn field(tally: &Tally) -> String {
 }
 
 /// Returns the table of the lines that each engine loses in each experiment.
-fn lost(ran: &[(&Experiment, (&Record, &[Row]))]) -> String {
-    let found: Vec<_> = ran.iter().map(|(experiment, (_, rows))| (experiment, tallies(experiment, rows))).collect();
+fn lost(ran: &[(&Record, &[Row])]) -> String {
+    let found: Vec<_> = ran.iter().map(|(record, rows)| (record, tallies(record, rows))).collect();
     let beside: Vec<_> =
         found.iter().filter(|(_, all)| all.iter().any(|tally| tally.lines + tally.cannot > 0)).collect();
     if beside.is_empty() {
         return String::new();
     }
-    let names = lodestore::engines().iter().map(|engine| format!("`{}`", engine.name));
+    let names = ENGINES.iter().map(|engine| format!("`{engine}`"));
     let heads: Vec<_> = std::iter::once("experiment".to_string()).chain(names).collect();
     let line = |name: String, all: &[Tally]| std::iter::once(name).chain(all.iter().map(field)).collect::<Vec<_>>();
     let sum = beside.iter().fold(vec![Tally::default(); heads.len() - 1], |sum, (_, all)| {
         sum.into_iter().zip(all).map(|(sum, one)| sum.and(*one)).collect()
     });
-    let lines =
-        beside.iter().map(|(experiment, all)| line(format!("[{name}]({name}.md)", name = experiment.name), all));
+    let lines = beside.iter().map(|(record, all)| line(format!("[{name}]({name}.md)", name = record.name), all));
     let lines: Vec<_> = lines.chain([line("all".into(), &sum)]).collect();
     format!(
         "\n## Where we lose\n\n\
@@ -111,13 +108,12 @@ fn lost(ran: &[(&Experiment, (&Record, &[Row]))]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::sample::{at, experiment, failed, record, row};
+    use crate::pages::sample::{at, failed, record, row};
 
     #[test]
     fn the_index_sums_up_what_ran_and_names_what_did_not() {
-        let (one, other) = (experiment(), Experiment { name: "other".into(), ..experiment() });
-        let mut record = record();
-        record.left_out.push(("memcached".into(), "missing".into()));
+        let (mut one, other) = (record(), Record { name: "other".into(), ..record() });
+        one.left_out.push(("memcached".into(), "missing".into()));
         let mut close = row("hikv:wal=on", "get", 9e6);
         close.ratio_to.insert("lmdb".into(), 1.1);
         let rows = [
@@ -132,10 +128,10 @@ mod tests {
             failed("mkvs", "full"),
         ];
         let bare = [row("hikv", "get", 8e6)];
-        let text = index(&[(&one, Some((&record, &rows[..]))), (&one, Some((&record, &bare[..]))), (&other, None)]);
+        let text = index(&[(&one, Some(&rows[..])), (&one, Some(&bare[..])), (&other, None)]);
         for line in [
             "| [sample](sample.md) | A title | small | 0.1.0 (abc) | 2026-01-31 | 61 s | 60 s |",
-            "* has not run, or not to its end: other",
+            "* not all of the recorded rows are there: other",
             "* sample: `memcached`: missing",
             "| experiment | `hikv` | `nvht` | `fluidkv` | `hashkv` | `mkvs` |",
             "| [sample](sample.md) | **1 of 4**, 1 undecided | 0 of 1, 1 cannot | - | - | **2 of 2** |",

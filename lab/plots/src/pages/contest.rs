@@ -2,12 +2,12 @@
 //! and by each measure. No engine of a line is selected after the fact: losses are reported as well
 //! as wins.
 
-use clap::ValueEnum;
-
 use super::compare::{Best, Level, Line, best_peer, distinct, is_ours, keeps_no_order, strength, what};
-use super::metric::Measure;
-use crate::report::row::Row;
-use crate::workload::Workload;
+use crate::metric::Measure;
+use crate::row::Row;
+
+/// The workloads that scan records in key order.
+const SCANS: [&str; 2] = ["scan", "e"];
 
 /// The result of an engine in a line.
 #[derive(Debug, Clone, PartialEq)]
@@ -226,15 +226,14 @@ fn beside(
 
 /// Returns whether a row's workload, in any turn, scans.
 fn scans(workload: &str) -> bool {
-    let name = workload.split('-').next().unwrap_or(workload);
-    Workload::from_str(name, false).is_ok_and(Workload::scans)
+    SCANS.contains(&workload.split('-').next().unwrap_or(workload))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::open_loop::OpenLoop;
-    use crate::suite::sample::{at, failed, row};
+    use crate::pages::sample::{at, failed, row};
+    use crate::row::OpenLoop;
 
     fn contest<'a>(rows: &'a [Row], levels: &[Level<'a>], measure: Measure) -> Contest<'a> {
         Contest::of(rows, levels, &[measure])
@@ -388,13 +387,7 @@ mod tests {
     #[test]
     fn an_open_loop_has_lines_of_its_own_beside_the_closed_one_before_it() {
         let asked = |store: &str, p99_ns: u64| {
-            let loops = OpenLoop {
-                asked_per_s: 500,
-                reached_per_s: 500.0,
-                arrivals: "even".into(),
-                kept_up: true,
-                behind_s: 0.0,
-            };
+            let loops = OpenLoop { asked_per_s: 500, kept_up: true };
             Row { open_loop: Some(loops), p99_ns, ..row(store, "a", 500.0) }
         };
         let rows = [row("hikv", "a", 9000.0), row("lmdb", "a", 1000.0), asked("hikv", 40), asked("lmdb", 20)];
