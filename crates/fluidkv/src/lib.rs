@@ -34,6 +34,7 @@
 //! * `layout`, `locks`: root area; locking.
 //! * `sst`: sorted tables: blocks, builder, index, filter, reader, cursor, verification.
 //! * `options`: options of a store.
+//! * [`planted`]: planted faults.
 //! * `space`: the ledger of space: reserve, sizes, DRAM budget.
 //! * `wal`: write-ahead log: entries, batch records, segments, writer, reader, group commit.
 //! * `values`: value log, placement of values, interface of an engine that keeps them elsewhere.
@@ -52,6 +53,8 @@ mod layout;
 mod locks;
 mod memtable;
 mod options;
+#[doc(hidden)]
+pub mod planted;
 mod space;
 mod sst;
 mod tree;

@@ -5,7 +5,7 @@
 //! log.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Blocks, Mutant};
+use lodestore_media::Blocks;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::layout::{Home, Pointer, Record, encode_segment, record_len};
@@ -102,12 +102,13 @@ fn encode_part(
 
 impl Values {
     /// Appends values to their groups, durable on return. Skips values if only the last `spare`
-    /// segments are free, or if the medium is full. `unsynced` is the fault that omits the sync.
+    /// segments are free, or if the medium is full.
     ///
     /// # Errors
     /// [`Error::Io`] if several segments cannot be written; [`Error::Poisoned`]. On error no value
     /// counts as appended.
-    pub(crate) fn append(&self, items: &[Item<'_>], spare: u32, unsynced: Mutant) -> Result<Appended<'_>> {
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub(crate) fn append(&self, items: &[Item<'_>], spare: u32) -> Result<Appended<'_>> {
         let most = Space::record_max(self.sizes.segment_bytes);
         let mut order: Vec<usize> = (0..items.len()).filter(|index| items[*index].len() <= most).collect();
         // A circular log has its values in key order.
@@ -156,7 +157,7 @@ impl Values {
                 error => return Err(error),
             }
         }
-        if !appended.parts.is_empty() && !self.file.mutant(unsynced) {
+        if !appended.parts.is_empty() {
             self.file.sync()?;
         }
         appended.durable = true;

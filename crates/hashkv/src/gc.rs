@@ -30,11 +30,11 @@ use std::collections::{HashMap, HashSet};
 use lodestore_contract::{Error, Result};
 use lodestore_fluidkv::FluidKv;
 use lodestore_fluidkv::embedding::Replace;
-use lodestore_media::Mutant;
 
 use self::verdict::{Findings, needs_count};
 use crate::append::{Appended, Item};
 use crate::layout::{Location, Pointer, RECORD_ALIGN_BYTES, Record, Stored, each_record};
+use crate::planted;
 use crate::space::{Gain, Outcome, Taken, Victim};
 use crate::values::{Counts, Values, lock};
 
@@ -123,7 +123,7 @@ impl Values {
         let (records, torn) = self.find_all_records(&segments);
         let mut unclear = HashSet::new();
         let mut survivors = self.survivors(index, &records, &mut unclear)?;
-        if self.file.mutant(Mutant::CollectedFreedEarly) {
+        if self.file.has_fault(planted::COLLECTED_FREED_EARLY) {
             let done = victim.segments.iter().map(|taken| taken.segment).collect();
             let early = Outcome { done, ..Outcome::default() };
             lock(&self.space).end_collection(victim, &early, self.moment());
@@ -216,7 +216,7 @@ impl Values {
             let mut survives = |old: Pointer, value: &'a [u8], stored: Box<[u8]>| {
                 survivors.push(Survivor { item: Item { cold, ..Item::new(key, value) }, old, stored });
             };
-            if self.file.mutant(Mutant::MovedUnasked)
+            if self.file.has_fault(planted::MOVED_UNASKED)
                 && let Some((old, value, _)) = versions.last()
                 && index.peek_into(key, &mut stored)?
             {
@@ -251,7 +251,7 @@ impl Values {
     /// it has a pointer, the segment becomes `unclear`.
     fn move_all(&self, index: &FluidKv, survivors: &[Survivor<'_>], unclear: &mut HashSet<u32>) -> Result<()> {
         let items: Vec<_> = survivors.iter().map(|survivor| survivor.item).collect();
-        let appended = self.append(&items, 0, Mutant::CopiesNotSynced)?;
+        let appended = self.append(&items, 0)?;
         if appended.pointers.iter().any(Option::is_none) {
             // Copies that were placed are garbage in segments that will be collected.
             let garbage: Vec<_> = appended.pointers.iter().flatten().copied().collect();

@@ -9,7 +9,6 @@ use std::ops::Bound;
 
 use lodestore_contract::{Error, Result, Visit};
 use lodestore_fluidkv::FluidKv;
-use lodestore_media::Mutant;
 
 use crate::append::Item;
 use crate::layout::Stored;
@@ -98,7 +97,7 @@ impl Values {
             items.push(Item::new(key, value));
             old_entries.push(&stored[..]);
         }
-        let appended = self.append(&items, self.gc_reserve_segments(), Mutant::LateNotSynced)?;
+        let appended = self.append(&items, self.gc_reserve_segments())?;
         let all = appended.pointers.iter().all(Option::is_some);
         let replaced = self.replace_pointers(index, &items, &old_entries, appended)?;
         Counts::add(&self.counts.late, replaced.iter().filter(|replaced| **replaced).count() as u64);

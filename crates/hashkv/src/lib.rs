@@ -23,6 +23,7 @@
 //!
 //! # Modules
 //! * `layout`, `options`: bytes of the values file and pointers; options.
+//! * [`planted`]: planted faults.
 //! * `gc_rate`, `stats`: rate limit of collections; statistics.
 //! * `space`: segments and groups, with their live bytes.
 //! * `open_number`: the number that ties the values file to the pool.
@@ -57,6 +58,8 @@ mod late;
 mod layout;
 mod open_number;
 mod options;
+#[doc(hidden)]
+pub mod planted;
 mod read;
 mod recover;
 mod room;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_fluidkv::FluidKv;
 use lodestore_fluidkv::embedding::Separator;
-use lodestore_media::{BlockFile, BlockOptions, Mutant, OpenReport, Pool};
+use lodestore_media::{BlockFile, BlockOptions, OpenReport, Pool};
 
 use crate::layout::{Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
 use crate::open_number;
@@ -125,9 +125,7 @@ fn create_file(pool: &Pool, file: &BlockFile, options: &HashKvOptions) -> Result
     let superblock = Superblock { segment_bytes, freed_expiry_max: 0, opening: open_number::begin_first(pool)? };
     file.grow(BlockFile::BLOCK)?;
     write_superblock(file, superblock)?;
-    if !file.mutant(Mutant::SuperblockEarly) {
-        file.sync_now()?;
-    }
+    file.sync_now()?;
     Ok(superblock)
 }
 

@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{BlockFile, Mutant};
+use lodestore_media::BlockFile;
 
+use crate::planted;
 use crate::space::Gain;
 use crate::values::{Counts, Values, lock};
 
@@ -204,7 +205,7 @@ impl Values {
         let mut space = lock(&self.space);
         let moment = self.moment();
         let oldest = lock(&self.holds).held.keys().next().copied();
-        let oldest = oldest.filter(|_| !self.file.mutant(Mutant::HoldsIgnored)).unwrap_or(u64::MAX);
+        let oldest = oldest.filter(|_| !self.file.has_fault(planted::HOLDS_IGNORED)).unwrap_or(u64::MAX);
         space.retire_dead(moment);
         let freed = space.release_until(oldest);
         Counts::add(&self.counts.freed, freed as u64);

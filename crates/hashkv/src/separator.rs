@@ -2,7 +2,6 @@
 
 use lodestore_contract::{Error, Result, VerifyReport};
 use lodestore_fluidkv::embedding::{Separable, Separator};
-use lodestore_media::Mutant;
 
 use crate::append::Item;
 use crate::layout::{Pointer, Stored, record_len};
@@ -55,7 +54,7 @@ impl Separator for Values {
         }
         self.mark_cold(&mut items);
         self.collect_until_fits(items.iter().map(|item| item.len() as u64).sum())?;
-        let (parts, pointers) = self.append(&items, self.gc_reserve_segments(), Mutant::ScatterNotSynced)?.into_parts();
+        let (parts, pointers) = self.append(&items, self.gc_reserve_segments())?.into_parts();
         lock(&self.unpublished).extend(parts);
         let placed = pointers.iter().flatten();
         Counts::add(&self.counts.separated, placed.clone().count() as u64);

@@ -20,11 +20,11 @@
 
 use lodestore_contract::{Error, HiddenKeys, Result, VerifyReport};
 use lodestore_inplace::{FirstDamage, Index};
-use lodestore_media::Mutant;
 
 use crate::hash::Signature;
 use crate::inner::Inner;
 use crate::layout::BUCKET_BYTES;
+use crate::planted;
 use crate::probe::Probe;
 use crate::table::{FreeSlot, Segment, SegmentLocation, Slot, Verdict};
 
@@ -73,7 +73,7 @@ impl Inner {
     /// [`Error::Corrupt`] if the key may have been in a damaged slot.
     #[inline]
     pub(crate) fn check_absent(&self, segment: Segment, sig: Signature) -> Result<()> {
-        if !self.is_careful() || self.pool.mutant(Mutant::EntryCheckIgnored) {
+        if !self.is_careful() || self.pool.has_fault(planted::ENTRY_CHECK_IGNORED) {
             return Ok(());
         }
         self.table.check_buckets(&self.pool, segment, sig).inspect_err(|error| self.corrupt(error))

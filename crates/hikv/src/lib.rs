@@ -29,6 +29,7 @@
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `scan`, `sweep`: walks, removal of expired keys.
 //! * `recovery_walk`, `recover`, `verify`: recovery walk, recovery while serving, verification.
+//! * [`planted`]: planted faults.
 //! * `store`: opening and stop.
 #![forbid(unsafe_code)]
 
@@ -43,6 +44,8 @@ mod inner;
 mod layout;
 mod options;
 mod paper_wal;
+#[doc(hidden)]
+pub mod planted;
 mod probe;
 mod read;
 mod record;

@@ -20,10 +20,11 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 use lodestore_inplace::SealedExtent;
-use lodestore_media::{Mutant, NvPtr};
+use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
 use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, SegmentHeader, run_word};
+use crate::planted;
 use crate::record::EXPIRY_TAG_FLAG;
 use crate::recovery_walk::walk_all;
 use crate::run;
@@ -36,11 +37,11 @@ use crate::table::{Form, SegmentLocation, Slot, walk};
 /// The error that stopped the rebuild.
 pub(crate) fn rebuild(inner: &Inner, clean: bool) -> Result<()> {
     let pool = &inner.pool;
-    let trusted = clean || pool.mutant(Mutant::StaleCheckpointTrusted);
+    let trusted = clean || pool.has_fault(planted::STALE_CHECKPOINT_TRUSTED);
     let run = if trusted { load_run(inner) } else { None };
     let (sorted, extents, from_walk) = match run {
         Some((positions, extents))
-            if !pool.allocator().is_recovering() || pool.mutant(Mutant::StaleCheckpointTrusted) =>
+            if !pool.allocator().is_recovering() || pool.has_fault(planted::STALE_CHECKPOINT_TRUSTED) =>
         {
             (positions, extents, false)
         }

@@ -13,11 +13,12 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
 use lodestore_inplace::share_out;
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use crate::entry::Entry;
 use crate::inner::Inner;
 use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
+use crate::planted;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
 
@@ -137,7 +138,7 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
         }
         let position = slot.entry.position();
         match table.judge(pool, location, *slot) {
-            Verdict::Free if pool.mutant(Mutant::TornEntryAccepted) && slot.entry.sig != 0 => {
+            Verdict::Free if pool.has_fault(planted::TORN_ENTRY_ACCEPTED) && slot.entry.sig != 0 => {
                 accept_torn(inner, *slot, marks, result);
             }
             Verdict::Free => freed |= free_leftover(pool, *slot),
@@ -192,7 +193,7 @@ fn accept_torn(inner: &Inner, slot: Slot, marks: bool, result: &mut ThreadResult
 fn mark_and_add_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, result: &mut ThreadResult) {
     let pool = &inner.pool;
     if marks
-        && !pool.mutant(Mutant::RecordNotMarked)
+        && !pool.has_fault(planted::RECORD_NOT_MARKED)
         && let Err(error) = pool.allocator().mark(pool, position.untagged(), record.len())
     {
         inner.recovery.count_corrupt();

@@ -23,7 +23,7 @@
 //! one is retired.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{BatchLogs, Mutant, NvPtr, Pool};
+use lodestore_media::{BatchLogs, NvPtr, Pool};
 
 use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
@@ -31,6 +31,7 @@ use crate::layout::{
     BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word,
 };
 use crate::options::INDEX_FULL;
+use crate::planted;
 use crate::table::{Form, PREFETCH_RECORDS, Segment, SegmentLocation, Table, Verdict, used_slots};
 
 /// Advice for a directory that cannot be followed.
@@ -105,23 +106,14 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -
     let upper = first + range / 2;
     let owner = Owner::Directory(partition);
     publish(pool, (directory, owner), upper, 1, sibling);
-    fence_checked(pool)?;
+    pool.fence_checked()?;
     publish(pool, (directory, owner), upper + 1, range / 2 - 1, sibling);
     publish(pool, (directory, owner), first, range / 2, Segment { at: old.at, depth });
     replace_entries(pool, &moved);
-    fence_checked(pool)?;
+    pool.fence_checked()?;
     SegmentHeader::store_split_depth(pool, old.at, depth);
     debug_assert!(table.segment(pool, sig).depth == depth);
     Ok(())
-}
-
-/// Fences, before stores that rely on it.
-///
-/// # Errors
-/// [`Error::Poisoned`] if a sync has failed: the caller must store nothing more.
-fn fence_checked(pool: &Pool) -> Result<()> {
-    pool.fence();
-    if pool.mutant(Mutant::GrowthUnchecked) { Ok(()) } else { pool.check() }
 }
 
 /// Stores `count` directory words from `first` on, and flushes them.
@@ -186,7 +178,7 @@ fn fill_sibling(
             }
         } else if form == Form::Live && is_upper {
             moved.push(Replaced { slot: slot.at, old: slot.entry, new: free });
-            if pool.mutant(Mutant::SplitDropsEntry) && offset.is_multiple_of(BUCKET_BYTES) {
+            if pool.has_fault(planted::SPLIT_DROPS_ENTRY) && offset.is_multiple_of(BUCKET_BYTES) {
                 continue;
             }
             slot.entry.moved(slot.at, to)
@@ -199,12 +191,8 @@ fn fill_sibling(
         put_entry(&mut image, offset as usize, entry);
     }
     replace_entries(pool, &leftovers);
-    if pool.mutant(Mutant::SplitFlipsEarly) {
-        pool.store(at, &image);
-        return Ok((at, moved));
-    }
     pool.store_durable(at, &[&image]);
-    fence_checked(pool)?;
+    pool.fence_checked()?;
     Ok((at, moved))
 }
 
@@ -220,14 +208,14 @@ fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> 
     }
     let at = pool.allocator().alloc_extent(pool, directory_bytes(depth), KIND_DIRECTORY)?;
     pool.store_durable(at, &[&image]);
-    fence_checked(pool)?;
+    pool.fence_checked()?;
     let root = root_word(pool, partition);
     // A recovery that reads the new root never sees the old directory: it must not sweep an extent
     // that is still to be retired.
     pool.allocator().keep_extent(old.at);
     pool.publish_u64(root, Deep { at, depth }.pack(pool, Owner::Root(partition)));
     pool.flush(root, 8);
-    fence_checked(pool)?;
+    pool.fence_checked()?;
     pool.epochs().retire_extent(pool, old.at);
     Ok(())
 }
@@ -315,18 +303,13 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
             if found == named {
                 continue;
             }
-            if pool.mutant(Mutant::SplitRecoverySkipped) {
+            if pool.has_fault(planted::SPLIT_RECOVERY_SKIPPED) {
                 continue;
             }
             if found.depth + 1 != named.depth {
                 return Err(wrong("the words of one range differ by more than an unfinished split"));
             }
             let word = directory.at.add(other * 8);
-            if pool.mutant(Mutant::SplitRecoveryTwice) {
-                pool.publish_u64(word, 0);
-                pool.flush(word, 8);
-                pool.fence();
-            }
             pool.publish_u64(word, named.pack(pool, owner));
             pool.flush(word, 8);
             repaired = true;

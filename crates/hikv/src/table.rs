@@ -20,11 +20,12 @@
 
 use lodestore_contract::{Error, Result};
 use lodestore_inplace::copied_key;
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use crate::entry::{Entry, names_record};
 use crate::hash::{Placement, Signature};
 use crate::layout::{BUCKET_BYTES, BUCKET_ENTRIES, Deep, ENTRY_BYTES, Superblock, root_word};
+use crate::planted;
 use crate::record::Record;
 
 /// The index: its shape and access. All state is on the medium.
@@ -322,7 +323,7 @@ impl Table {
     /// frees both slots. The check bits must therefore still match the record.
     fn is_left_by_crash(&self, pool: &Pool, slot: Slot) -> bool {
         let Entry { sig, word } = slot.entry;
-        if !names_record(word) || pool.mutant(Mutant::EntryCheckIgnored) {
+        if !names_record(word) || pool.has_fault(planted::ENTRY_CHECK_IGNORED) {
             return true;
         }
         let position = slot.entry.position();
@@ -374,7 +375,7 @@ impl Table {
 /// Returns whether the check of an entry in this slot matches the record's checksum.
 #[inline]
 pub(crate) fn is_bound(pool: &Pool, entry: Entry, slot: NvPtr, binding: u32) -> bool {
-    entry.is_bound(slot, binding) || pool.mutant(Mutant::EntryCheckIgnored)
+    entry.is_bound(slot, binding) || pool.has_fault(planted::ENTRY_CHECK_IGNORED)
 }
 
 /// Returns the checksum that the record at this position stores, if the position is in the pool.

@@ -20,13 +20,14 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_inplace::{Engine, Quick, Stored, Writes};
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use crate::damage::Reuse;
 use crate::entry::Entry;
 use crate::hash::{Hashed, Target};
 use crate::inner::Inner;
 use crate::layout::ENTRY_BYTES;
+use crate::planted;
 use crate::probe::Probe;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::split::split;
@@ -122,7 +123,7 @@ impl Writes for Inner {
             }
             let swapped = self.pool.cas_u128(slot, entry.pair(), Entry::free(&self.pool, slot).pair());
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-            self.persist(slot, ENTRY_BYTES as usize, Mutant::DeleteNotFlushed);
+            self.persist(slot, ENTRY_BYTES as usize);
             self.records.cleared.insert(slot, key);
             self.enqueue_tree_change(hash.sig.0, TreeOp::new(key, slot, NvPtr::NULL));
         }
@@ -146,7 +147,7 @@ impl Writes for Inner {
 
     /// Clears the entry of a held key, and queues the change of the tree.
     #[inline]
-    fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>, not_flushed: Mutant) {
+    fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>) {
         let Target { hash, key } = locked.target;
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, hash.sig, NvPtr::NULL);
@@ -154,7 +155,7 @@ impl Writes for Inner {
         self.pool.allocator().keep(found.record_at.untagged(), found.record.len());
         let swapped = self.pool.cas_u128(found.at, found.entry.pair(), Entry::free(&self.pool, found.at).pair());
         assert!(swapped.is_ok(), "a live entry changes only under its stripe");
-        self.persist(found.at, ENTRY_BYTES as usize, not_flushed);
+        self.persist(found.at, ENTRY_BYTES as usize);
         self.enqueue_tree_change(hash.sig.0, TreeOp::new(key, found.record_at, NvPtr::NULL));
     }
 }
@@ -212,13 +213,13 @@ impl Inner {
             return Err(NotPublished::NoFreeSlot(new));
         };
         let mut replaced = old.as_ref().map_or(NvPtr::NULL, |hit| hit.record_at);
-        if self.pool.mutant(Mutant::ReuseBeforeDurable)
+        if self.pool.has_fault(planted::REUSE_BEFORE_DURABLE)
             && let Some(hit) = &old
         {
             self.pool.allocator().free(&self.pool, hit.record_at.untagged(), hit.record.len());
             replaced = NvPtr::NULL;
         }
-        self.persist_published(slot, ENTRY_BYTES as usize, &new);
+        self.persist(slot, ENTRY_BYTES as usize);
         if new.expires {
             self.expiring.store(true, Ordering::Relaxed);
         }
@@ -235,13 +236,6 @@ impl Inner {
         let naming = |slot| Entry::naming(slot, hash.sig.0, position_of(new), new.binding).pair();
         if let Some(hit) = old {
             let new = naming(hit.at);
-            if self.pool.mutant(Mutant::EntryInHalves) {
-                self.pool.publish_u64(hit.at, 0);
-                self.persist(hit.at, ENTRY_BYTES as usize, Mutant::EntryNotFlushed);
-                self.pool.publish_u64(hit.at.add(8), new.1);
-                self.pool.publish_u64(hit.at, new.0);
-                return Some(hit.at);
-            }
             self.pool.allocator().keep(hit.record_at.untagged(), hit.record.len());
             let swapped = self.pool.cas_u128(hit.at, hit.entry.pair(), new);
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
@@ -251,7 +245,7 @@ impl Inner {
         loop {
             let (slot, mut found) = free?;
             let cleared = Entry::free(&self.pool, slot);
-            if found != cleared && !self.pool.mutant(Mutant::TornEntryAccepted) {
+            if found != cleared && !self.pool.has_fault(planted::TORN_ENTRY_ACCEPTED) {
                 match self.judge_reuse(locked.table, hash.sig, (slot, found)) {
                     Reuse::Damaged => return None,
                     // First clear entries left by a crashed split or a torn swap: a torn swap over

@@ -88,17 +88,11 @@ impl<'g> Inner<'g> {
         Self { at: unsafe { NonNull::new_unchecked(at.cast()) }, live: PhantomData }
     }
 
-    /// Returns the latch of a locked node that this thread made under `guard`. Returns `None` if
-    /// the planted `fault` unlocked it.
-    pub(crate) fn hold_new(node: *mut Node, fault: Mutant, _guard: &'g Guard) -> Option<Held<'g>> {
+    /// Returns the latch of a locked node that this thread made under `guard`.
+    pub(crate) fn hold_new(node: *mut Node, _guard: &'g Guard) -> Held<'g> {
         // SAFETY: Inv 4 and 9: this thread made the node under the guard and holds its latch, so no
         // thread has retired it.
-        let held = Held::new(unsafe { Self::from_raw(node) }.latch());
-        if mutant(fault) {
-            held.unlock();
-            return None;
-        }
-        Some(held)
+        Held::new(unsafe { Self::from_raw(node) }.latch())
     }
 
     /// Returns the node's pointer.
@@ -376,7 +370,8 @@ impl Replacement {
             Self::One(node) => [Some(*node), None],
             Self::Two(left, _, right) => [Some(*left), Some(*right)],
         };
-        nodes.map(|node| Inner::hold_new(node?, Mutant::NewNodeUnlockedEarly, guard))
+        let held = nodes.map(|node| node.map(|node| Inner::hold_new(node, guard)));
+        if mutant(Mutant::NewNodeUnlockedEarly) { [None, None] } else { held }
     }
 }
 

@@ -169,7 +169,7 @@ impl BPlusTree {
         joined.append(above.separator(at), right);
         let mut builder = NodeBuilder::of(above);
         let joined = joined.build_locked(&space);
-        let joined_held = Inner::hold_new(joined, Mutant::JoinedNodeUnlockedEarly, guard);
+        let joined_held = Some(Inner::hold_new(joined, guard)).filter(|_| !mutant(Mutant::JoinedNodeUnlockedEarly));
         builder.merge_children(at, joined);
         self.install(key, above, above_held, Replacement::One(builder.build_locked(&space)), guard);
         for (old, held) in [left, right].into_iter().zip(held) {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use lodestore_contract::copy::Changes;
 use lodestore_contract::scrub::Scrub;
 use lodestore_contract::{EngineCounters, Error, Event, Expiry, FoundBy, Result, Stats};
-use lodestore_media::{BatchLogs, Guard, Mutant, NvPtr, OpenState, Pool, Quiet};
+use lodestore_media::{BatchLogs, Guard, NvPtr, OpenState, Pool, Quiet};
 
 use crate::careful::CarefulMode;
 use crate::record::{Head, OwnField, Record, record_len};
@@ -215,11 +215,7 @@ impl Base {
         let at = self.pool.allocator().alloc(&self.pool, len)?;
         assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
         let head = Head::new(&self.pool, at, own, key, value, expiry);
-        if self.pool.mutant(Mutant::RecordNotFlushed) || self.pool.mutant(Mutant::PublishBeforeRecord) {
-            self.pool.store(at, &[head.as_bytes(), key, value].concat());
-        } else {
-            self.pool.store_durable(at, &[head.as_bytes(), key, value]);
-        }
+        self.pool.store_durable(at, &[head.as_bytes(), key, value]);
         Ok(Stored { at, len, expires, binding: head.binding() })
     }
 
@@ -281,34 +277,15 @@ impl Base {
     /// published.
     #[inline]
     pub fn fence_before_publish(&self) -> Quick<()> {
-        if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
-            self.pool.fence();
-        }
-        if self.pool.mutant(Mutant::PublishedUnchecked) {
-            return Ok(());
-        }
-        Ok(self.pool.check()?)
+        Ok(self.pool.fence_checked()?)
     }
 
     /// Flushes `len` bytes of the index and fences.
     #[inline]
-    pub fn persist(&self, at: NvPtr, len: usize, not_flushed: Mutant) {
-        if !self.pool.mutant(not_flushed) {
-            self.pool.flush(at, len);
-        }
-        if !self.pool.mutant(Mutant::NoFenceAfterEntry) {
-            self.pool.fence();
-        }
-    }
-
-    /// Makes `len` bytes of the index that name a new record durable.
-    #[inline]
-    pub fn persist_published(&self, at: NvPtr, len: usize, new: &Stored) {
-        self.persist(at, len, Mutant::EntryNotFlushed);
-        if self.pool.mutant(Mutant::PublishBeforeRecord) {
-            self.pool.flush(new.at, new.len);
-            self.pool.fence();
-        }
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub fn persist(&self, at: NvPtr, len: usize) {
+        self.pool.flush(at, len);
+        self.pool.fence();
     }
 }
 

@@ -2,10 +2,10 @@
 
 use lodestore_contract::limits::{check_batch, check_conditions};
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Expiry, Result};
-use lodestore_media::Mutant;
 
 use crate::base::{Quick, Stored};
 use crate::index::{Index, Target, TargetOf};
+use crate::planted;
 use crate::write::Writes;
 
 /// The last operation of a batch on a key.
@@ -57,7 +57,7 @@ pub trait Batches: Writes {
         for (index, (target, condition)) in required.iter().enumerate() {
             let live = self.find_live(*target, self.verifies_reads())?;
             let (value, expiry) = live.map_or((None, None), |record| (Some(record.value()), record.expiry()));
-            if !condition.is_met(value, expiry) && !self.pool.mutant(Mutant::ConditionIgnored) {
+            if !condition.is_met(value, expiry) && !self.pool.has_fault(planted::CONDITION_IGNORED) {
                 return Ok(Commit::Unmet(index));
             }
         }

@@ -3,7 +3,9 @@
 use std::cmp::Ordering::{Equal, Greater, Less};
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, OpenReport, Pool, crc32c, u32_at};
+use lodestore_media::{OpenReport, Pool, crc32c, u32_at};
+
+use crate::planted;
 
 /// Bytes of a superblock.
 const SUPERBLOCK_BYTES: usize = 64;
@@ -112,19 +114,15 @@ impl<S: Shape> Begun<S> {
             None => (new(), true),
         };
         if fresh {
-            if pool.mutant(Mutant::CreatedEarly) {
+            if pool.has_fault(planted::CREATED_EARLY) {
                 pool.mark_created()?;
-            }
-            if pool.mutant(Mutant::RootEarly) {
-                shape.store(pool);
-                pool.fence();
             }
             make(&shape)?;
             pool.fence_checked()?;
             shape.store(pool);
             pool.fence_checked()?;
         }
-        Ok(Self { shape, settled: report.settled || pool.mutant(Mutant::EntriesNotSettled), fresh })
+        Ok(Self { shape, settled: report.settled || pool.has_fault(planted::ENTRIES_NOT_SETTLED), fresh })
     }
 
     /// As [`Base::unsettled`](crate::Base::unsettled).

@@ -21,6 +21,7 @@
 //! * `base`, `begin`: shared state and operations; creation or detection of a store.
 //! * `careful`: the check of misses after damage.
 //! * `stripe`: writer locks.
+//! * [`planted`]: planted faults.
 //! * `recovery`: progress of the background recovery, and helper threads of a rebuild.
 //! * `engine`: the life of an engine's state, and the space that its writes need.
 //! * `index`: how an engine finds keys, and the walk over all of them.
@@ -41,6 +42,8 @@ mod copy;
 mod engine;
 mod index;
 pub mod options;
+#[doc(hidden)]
+pub mod planted;
 mod read;
 mod record;
 mod recovery;

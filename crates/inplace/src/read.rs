@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::limits::check_key;
 use lodestore_contract::{Expiry, Result};
-use lodestore_media::Mutant;
 
 use crate::index::{FoundIn, Index, unvouched};
 use crate::record::Record;
@@ -73,8 +72,7 @@ pub trait Reads: Index {
         if !self.pool.persists() {
             return false;
         }
-        let is_locked = self.stripes().is_locked(stripe());
-        (is_locked || self.is_unsettled()) && !(is_locked && self.pool.mutant(Mutant::ReadUnpersisted))
+        self.stripes().is_locked(stripe()) || self.is_unsettled()
     }
 
     /// Returns the record of an entry, if the entry vouches for it, its checksum is right and it

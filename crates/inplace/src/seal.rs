@@ -35,10 +35,11 @@ mod body;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestore_contract::{Durability, Error, Event, FoundBy, Result};
-use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, crc32c_seeded, u64_at};
+use lodestore_media::{ExtentKind, NvPtr, OpenReport, Pool, crc32c_seeded, u64_at};
 
 use body::{append_item, check_job, jobs_of, read_body, store_body};
 
+use crate::planted;
 use crate::recovery::share_out;
 
 /// Offset of the head in the root area.
@@ -129,7 +130,7 @@ impl Seal {
 
     /// Compares the index with the seal, if one is in force.
     fn compare_in_force(&self, pool: &Pool, report: &OpenReport, threads: usize) -> Result<SealCheck> {
-        if pool.mutant(Mutant::SealIgnored) || !report.clean && !is_ordered(pool, report) {
+        if pool.has_fault(planted::SEAL_IGNORED) || !report.clean && !is_ordered(pool, report) {
             return Ok(SealCheck::Absent);
         }
         let place = "the seal of the last clean stop";
@@ -251,7 +252,7 @@ fn store_head(pool: &Pool, mut head: [u8; HEAD_BYTES]) -> Result<()> {
 
 /// Marks the head, durably, as in use: the index may differ from its seal.
 fn set_in_use(pool: &Pool, report: &OpenReport) -> Result<()> {
-    if pool.mutant(Mutant::SealHeadKept) {
+    if pool.has_fault(planted::SEAL_HEAD_KEPT) {
         return Ok(());
     }
     if HeadState::load(pool) != HeadState::InUse {

@@ -9,7 +9,6 @@ use std::borrow::Cow;
 
 use lodestore_contract::limits::check_value;
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_media::Mutant;
 
 use crate::base::{Quick, Stored};
 use crate::index::{FoundIn, Index, TargetOf};
@@ -102,8 +101,9 @@ pub trait Writes: Index {
         new: Stored,
     ) -> Quick<bool>;
 
-    /// Removes a key's entry durably. `not_flushed` is the planted fault of its flush.
-    fn unlink(&self, locked: &mut Locked<'_, Self>, found: &FoundIn<'_, Self>, not_flushed: Mutant);
+    /// Removes a key's entry durably.
+    #[cfg_attr(feature = "sim", track_caller)]
+    fn unlink(&self, locked: &mut Locked<'_, Self>, found: &FoundIn<'_, Self>);
 
     /// Removes a key whose entry `is_same` and whose record has expired. Returns the number of
     /// removed keys. A damaged record stays, and `verify` reports it: the damage may be in its
@@ -114,7 +114,7 @@ pub trait Writes: Index {
         let probe = self.probe(&locked);
         match self.find_old(&locked, &probe) {
             Ok(Some(found)) if is_same(&found) && matches!(found.is_live(), Ok(false)) => {
-                self.unlink(&mut locked, &found, Mutant::SweepBeforeDurable);
+                self.unlink(&mut locked, &found);
                 Ok(1)
             }
             Ok(_) | Err(Error::Corrupt { .. }) => Ok(0),
@@ -235,7 +235,7 @@ pub(crate) fn change<E: Writes>(engine: &E, key: &[u8], decide: &mut Decide<'_, 
                 Step::Keep => return Ok(()),
                 Step::Delete => {
                     if let Some(found) = live {
-                        engine.unlink(&mut locked, found, Mutant::DeleteNotFlushed);
+                        engine.unlink(&mut locked, found);
                     }
                     break;
                 }
@@ -261,7 +261,7 @@ pub(crate) fn delete<E: Writes>(engine: &E, key: &[u8]) -> Quick<bool> {
     let deleted = match engine.find_old(&locked, &probe) {
         // A damaged record is removed as well.
         Ok(Some(found)) if !matches!(found.is_live(), Ok(false)) => {
-            engine.unlink(&mut locked, &found, Mutant::DeleteNotFlushed);
+            engine.unlink(&mut locked, &found);
             true
         }
         Ok(Some(_)) => false,

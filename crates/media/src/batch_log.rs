@@ -49,9 +49,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use lodestore_contract::{Error, PoisonReason, Result, VerifyReport};
 
 use crate::alloc::ExtentKind;
-use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
+use crate::planted;
 use crate::pool::Pool;
 use crate::region_layout::LINE_BYTES;
 use crate::slot::thread_slot;
@@ -160,7 +160,7 @@ impl BatchLogs {
                 "the root words cannot be at this position",
             ));
         }
-        let settled = settled || pool.mutant(Mutant::BatchLogNotSettled);
+        let settled = settled || pool.has_fault(planted::BATCH_LOG_NOT_SETTLED);
         let first_stamp = pool.control().header.sequence << STAMP_BITS;
         let mut this = Self { roots, kind, logs: Default::default(), damage: None };
         if !settled {
@@ -469,19 +469,12 @@ impl BatchTurn<'_> {
         }
         let _armed = Armed(pool);
         let record = self.log.store_record(pool, stores);
-        if !pool.mutant(Mutant::BatchNotLogged) {
-            pool.fence();
-        }
-        pool.check()?;
+        pool.fence_checked()?;
         publish(pool, stores);
-        pool.fence();
-        pool.check()?;
-        if !pool.mutant(Mutant::BatchLogNotDisarmed) {
-            pool.publish_u64(record, 0);
-            pool.flush(record, 8);
-        }
-        pool.fence();
-        pool.check()
+        pool.fence_checked()?;
+        pool.publish_u64(record, 0);
+        pool.flush(record, 8);
+        pool.fence_checked()
     }
 }
 
@@ -518,7 +511,7 @@ fn redo(pool: &Pool, mut armed: Vec<ArmedRecord>) -> Result<()> {
         return Ok(());
     }
     armed.sort_unstable_by_key(|found| found.stamp);
-    for found in armed.iter().filter(|_| !pool.mutant(Mutant::BatchRedoSkipped)) {
+    for found in armed.iter().filter(|_| !pool.has_fault(planted::BATCH_REDO_SKIPPED)) {
         publish(pool, &found.stores);
     }
     pool.fence();

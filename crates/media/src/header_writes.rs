@@ -5,9 +5,9 @@ use lodestore_contract::Durability;
 
 use crate::header::{HEADER_USED_BYTES, POOL_MAGIC, PoolHeader};
 use crate::memory::Memory;
-use crate::mutant::Mutant;
 use crate::nvptr::NvPtr;
 use crate::options::PoolOptions;
+use crate::planted;
 use crate::region_header::{REGION_HEADER_USED_BYTES, RegionHeader};
 use crate::region_layout::{HEADER_BYTES, RegionLayout};
 
@@ -65,16 +65,6 @@ pub(crate) fn write_first_header(memory: &Memory, mut header: PoolHeader) -> Poo
 /// newest copy is never overwritten first.
 pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
     let at = |header: &PoolHeader| NvPtr::new(0, header.sequence % 2 * HEADER_BYTES);
-    #[cfg(feature = "sim")]
-    if memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(Mutant::HeaderInPlace)) {
-        // The planted fault: both copies at once.
-        for _copy in 0..2 {
-            header.sequence += 1;
-            memory.store(at(header), &header.encode());
-            memory.flush(at(header), HEADER_USED_BYTES);
-        }
-        return memory.fence();
-    }
     for _copy in 0..2 {
         header.sequence += 1;
         memory.store(at(header), &header.encode());
@@ -90,7 +80,7 @@ pub(crate) fn write_header(memory: &Memory, header: &mut PoolHeader) {
 /// Raises the generation, clears the clean flag, and stores the boot and the durability in force.
 /// Nothing else is stored before that.
 pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, stale): (Durability, &[u16])) {
-    if memory.mutant(Mutant::CleanFlagKept) {
+    if memory.has_fault(planted::CLEAN_FLAG_KEPT) {
         return;
     }
     header.clean = false;
@@ -149,8 +139,6 @@ fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[
         };
         let at = layout.header_copies()[copy];
         memory.store(at, &region.encode());
-        if !memory.mutant(Mutant::GenerationNotFlushed) {
-            memory.flush(at, REGION_HEADER_USED_BYTES);
-        }
+        memory.flush(at, REGION_HEADER_USED_BYTES);
     }
 }

@@ -23,7 +23,8 @@
 //! * `x86`: flushes, fences, non-temporal copies and 16-byte atomics.
 //! * `nvptr`, `little_endian`, `crc`: pool positions, stored numbers, CRC32C.
 //! * `slot`, `counters`, `mutex`: thread slots, operation counts, locks after a panic.
-//! * `boot`, `mutant`, `open_state`: boot identity, planted faults, state of an open.
+//! * `boot`, `open_state`: boot identity, state of an open.
+//! * `fault`, [`planted`]: planted faults, those of the pool.
 //! * `gather`, `latency`: record writes from parts; emulated latency.
 //! * `region`, [`region_layout`]: mappings and address translation; offsets within a region.
 //! * `options`: pool options.
@@ -56,6 +57,7 @@ mod create;
 mod destroy;
 pub mod epoch;
 mod events;
+mod fault;
 mod file_names;
 mod files;
 mod fill_rate;
@@ -69,12 +71,13 @@ mod latency;
 mod little_endian;
 mod lock;
 mod memory;
-mod mutant;
 mod mutex;
 mod nvptr;
 mod open;
 mod open_state;
 mod options;
+#[doc(hidden)]
+pub mod planted;
 mod pool;
 mod probe;
 mod region;
@@ -96,10 +99,10 @@ pub use create::CreatedPool;
 pub use destroy::{Removal, StoreFile, store_files, store_holder};
 pub use epoch::{Epochs, Guard};
 pub use events::{Quiet, own_work};
+pub use fault::PlantedFault;
 pub use file_names::NOTE_FILES;
 pub use header::POOL_FORMAT;
 pub use little_endian::{u32_at, u64_at};
-pub use mutant::Mutant;
 pub use nvptr::NvPtr;
 pub use open::HeaderSummary;
 pub use open_state::OpenState;

@@ -33,6 +33,8 @@
 //! Hence [`prefers_non_temporal`]: at least 4 whole lines without an edge, 6 with one edge, 8 with
 //! two.
 
+#[cfg(feature = "sim")]
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock};
 
@@ -41,6 +43,7 @@ use lodestore_contract::{Durability, Error, Event, EventSink, PoisonReason, Resu
 use crate::boot;
 use crate::counters::Counters;
 use crate::events;
+use crate::fault::PlantedFault;
 use crate::gather::Gather;
 use crate::latency::Latency;
 use crate::mutex::lock;
@@ -131,14 +134,21 @@ impl Memory {
     }
 
     /// Returns whether this fault is planted (feature `sim`).
-    pub(crate) fn mutant(&self, mutant: crate::Mutant) -> bool {
+    #[inline]
+    pub(crate) fn has_fault(&self, fault: PlantedFault) -> bool {
         #[cfg(feature = "sim")]
-        return self.recorder.as_ref().is_some_and(|recorder| recorder.mutant(mutant));
+        return self.recorder.as_ref().is_some_and(|recorder| recorder.has_fault(fault));
         #[cfg(not(feature = "sim"))]
         {
-            let _ = mutant;
+            let _ = fault;
             false
         }
+    }
+
+    /// Returns whether a planted fault lets the checks of this statement pass.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_unchecked(&self, site: &Location<'_>) -> bool {
+        self.recorder.as_ref().is_some_and(|recorder| recorder.is_unchecked(site))
     }
 
     /// Makes all bytes durable if the system can do this with one request per region that writes
@@ -322,9 +332,10 @@ impl Memory {
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.recorder {
             // One step in memory and in the log.
+            let site = Location::caller();
             return recorder.locked(|log| {
                 word.store(value, Ordering::Release);
-                log.store(at.region(), at.offset(), &value.to_le_bytes());
+                log.store_from(site, at.region(), at.offset(), &value.to_le_bytes());
             });
         }
         word.store(value, Ordering::Release);
@@ -338,10 +349,11 @@ impl Memory {
             || word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| self.counters.stored(8));
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.recorder {
+            let site = Location::caller();
             return recorder.locked(|log| {
                 let swapped = swap();
                 if swapped.is_ok() {
-                    log.store(at.region(), at.offset(), &new.to_le_bytes());
+                    log.store_from(site, at.region(), at.offset(), &new.to_le_bytes());
                 }
                 swapped
             });
@@ -365,12 +377,13 @@ impl Memory {
         let address = self.address(at, 16);
         #[cfg(feature = "sim")]
         if let Some(recorder) = &self.recorder {
+            let site = Location::caller();
             return recorder.locked(|log| {
                 // SAFETY: as below (Inv 2, Inv 5).
                 let swapped = unsafe { x86::cas16(address, old, new) };
                 if swapped.is_ok() {
                     self.counters.stored(16);
-                    log.store_pair(at.region(), at.offset(), new);
+                    log.store_pair_from(site, at.region(), at.offset(), new);
                 }
                 swapped
             });

@@ -33,12 +33,12 @@ use crate::alloc::Allocator;
 use crate::background::Background;
 use crate::epoch::Epochs;
 use crate::events;
+use crate::fault::PlantedFault;
 use crate::header::PoolHeader;
 use crate::header_writes::mark_open;
 use crate::little_endian::u64_at;
 use crate::lock::StoreLock;
 use crate::memory::Memory;
-use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::options::PoolOptions;
@@ -328,14 +328,8 @@ impl Pool {
     /// Returns whether this fault is planted (feature `sim`, simulated pools); otherwise a constant
     /// false.
     #[inline]
-    pub fn mutant(&self, mutant: Mutant) -> bool {
-        #[cfg(feature = "sim")]
-        return self.memory.recorder.as_ref().is_some_and(|recorder| recorder.mutant(mutant));
-        #[cfg(not(feature = "sim"))]
-        {
-            let _ = mutant;
-            false
-        }
+    pub fn has_fault(&self, fault: PlantedFault) -> bool {
+        self.memory.has_fault(fault)
     }
 
     /// Returns the recorder of a simulated pool.

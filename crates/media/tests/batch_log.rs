@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lodestore_contract::{Error, VerifyReport};
 use lodestore_media::sim::{Event, LineModel, Rng, SimImage, SimSpec, What};
-use lodestore_media::{BatchLogs, ExtentKind, Mutant, NvPtr, Pool, PoolOptions, Word, crc32c};
+use lodestore_media::{BatchLogs, ExtentKind, NvPtr, PlantedFault, Pool, PoolOptions, Word, crc32c, planted, source};
 
 const LOGS_AT: u64 = 64;
 const KIND_WORDS: ExtentKind = ExtentKind(40);
@@ -187,7 +187,7 @@ impl Explorer {
 
 /// Runs batches and single writes with kills and power cuts in between. Returns the number of
 /// checked images, and the failure if any.
-fn run(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
+fn run(mutant: Option<PlantedFault>, seed: u64) -> (u64, Option<String>) {
     let mut explorer = Explorer { rng: Rng::new(seed), images: 0 };
     let wrong = life(&mut explorer, SimSpec { mutant, ..SimSpec::default() }).err();
     (explorer.images, wrong.map(|wrong| format!("seed {seed}: {wrong}")))
@@ -261,11 +261,17 @@ fn a_batch_is_applied_completely_or_not_at_all_after_any_crash() {
     assert!(images > 4_000, "{images}");
 }
 
+const LOGS: Source = source!("src/batch_log.rs");
+/// A batch is published before its log record is durable.
+const NOT_LOGGED: PlantedFault =
+    PlantedFault::at("BatchNotLogged", &[LOGS.line_after("self.log.store_record(", "fence_checked").without_fence()]);
+/// The log record of a batch stays armed after the batch.
+const NOT_DISARMED: PlantedFault =
+    PlantedFault::at("BatchLogNotDisarmed", &[LOGS.line("pool.publish_u64(record, 0)").without_store()]);
+
 #[test]
 fn planted_faults_of_the_logs_are_caught() {
-    let faults =
-        [Mutant::BatchNotLogged, Mutant::BatchLogNotDisarmed, Mutant::BatchRedoSkipped, Mutant::BatchLogNotSettled];
-    for mutant in faults {
+    for mutant in [NOT_LOGGED, NOT_DISARMED, planted::BATCH_REDO_SKIPPED, planted::BATCH_LOG_NOT_SETTLED] {
         let caught = (0..20).find_map(|seed| run(Some(mutant), seed).1);
         println!("{mutant:?}: {caught:?}");
         assert!(caught.is_some(), "{mutant:?} was not caught");

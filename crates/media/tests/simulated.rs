@@ -3,8 +3,8 @@
 #![cfg(feature = "sim")]
 
 use lodestore_contract::Error;
-use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, What};
-use lodestore_media::{Mutant, NvPtr, OpenReport, Pool, PoolOptions};
+use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, Source, What};
+use lodestore_media::{NvPtr, OpenReport, PlantedFault, Pool, PoolOptions, planted, source};
 
 fn options() -> PoolOptions {
     PoolOptions { capacity: 256 << 10, region_bytes: 64 << 10, chunk_bytes: 512, ..PoolOptions::default() }
@@ -45,7 +45,7 @@ fn judge(image: &SimImage, created: bool, marks: u64, closed: bool) -> Result<Op
 
 /// Runs a pool's whole life and checks the images of every crash point. Returns the number of
 /// images, and the first failure.
-fn explore(mutant: Option<Mutant>, seed: u64) -> (u64, Option<String>) {
+fn explore(mutant: Option<PlantedFault>, seed: u64) -> (u64, Option<String>) {
     let spec = SimSpec { mutant, ..SimSpec::default() };
     let (pool, _) = Pool::create_sim(&spec, "test", 1, options()).expect("a pool");
     pool.recorder().expect("simulated").mark(0);
@@ -122,9 +122,16 @@ fn a_crash_anywhere_in_a_pools_life_leaves_a_whole_pool() {
     assert!(images > 5_000, "{images}");
 }
 
+const HEADER_WRITES: Source = source!("src/header_writes.rs");
+/// The pool header is rewritten in place, in its only valid copy.
+const IN_PLACE: PlantedFault = PlantedFault::at(
+    "HeaderInPlace",
+    &[HEADER_WRITES.line_after("pub(crate) fn write_header(", "memory.fence()").without_fence()],
+);
+
 #[test]
 fn planted_faults_of_the_header_are_caught() {
-    for mutant in [Mutant::HeaderInPlace, Mutant::CleanFlagKept, Mutant::RegionNotInHeader] {
+    for mutant in [IN_PLACE, planted::CLEAN_FLAG_KEPT, planted::REGION_NOT_IN_HEADER] {
         let caught = (0..20).find_map(|seed| explore(Some(mutant), seed).1);
         println!("{mutant:?}: {caught:?}");
         assert!(caught.is_some(), "{mutant:?} was not caught");

@@ -19,7 +19,7 @@ use crate::host::Host;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
 use crate::places::{NewStores, OpenMode, Part, Places};
-use crate::planted::Fault;
+use crate::planted;
 use crate::recover::why_lost;
 use crate::store::Mkvs;
 use crate::{lock, write};
@@ -423,7 +423,7 @@ impl Group {
                 old.begin_replacement();
             }
         }
-        if self.options.planted.is(Fault::ReplacedEarly) {
+        if self.options.planted.has_fault(planted::REPLACED_EARLY) {
             self.sequence().active.retain(|device| device.is_active());
             return Ok(());
         }

@@ -33,7 +33,7 @@ use crate::group::{Group, Sequencer, read_pair};
 use crate::layout::{EPOCHS_MAX, MemberState};
 use crate::operation::{Mutation, Operation};
 use crate::oplog::OpLog;
-use crate::planted::Fault;
+use crate::planted;
 
 /// Catch-up starts the last step when at most this many operations are left. Meanwhile the member's
 /// queue holds the new ones.
@@ -287,7 +287,7 @@ impl Group {
         sequencer.active.push(Arc::clone(device));
         sequencer.active.sort_by_key(|device| device.index);
         let recorded =
-            if self.options.planted.is(Fault::MemberBackUnsaid) { Ok(()) } else { self.record_members(sequencer) };
+            if self.options.planted.has_fault(planted::MEMBER_BACK_UNSAID) { Ok(()) } else { self.record_members(sequencer) };
         if let Err(error) = recorded {
             sequencer.active.retain(|active| active.id != device.id);
             device.fall_behind();
@@ -332,7 +332,7 @@ impl Group {
             let Some(operation) = log.read(seq)? else { return Ok(false) };
             keys.push(operation.key);
         }
-        log.set_record(|record| record.is_partial = !self.options.planted.is(Fault::ForkCutUnsaid))?;
+        log.set_record(|record| record.is_partial = !self.options.planted.has_fault(planted::FORK_CUT_UNSAID))?;
         log.truncate(common)?;
         keys.iter().try_for_each(|key| copy_key(device, donor, key))?;
         device.set_applied(device.applied().min(common));

@@ -31,14 +31,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use lodestore_contract::{Error, Result, Store};
-use lodestore_media::StoreDir;
+use lodestore_media::{PlantedFault, StoreDir};
 
 use crate::command::{Command, Found, Query};
 use crate::label::Label;
 use crate::layout::Member;
 use crate::lock;
 use crate::oplog::OpLog;
-use crate::planted::{Fault, Planted};
+use crate::planted::Planted;
 use crate::walk::shows_all;
 
 pub(crate) use hold::Held;
@@ -182,8 +182,8 @@ impl Device {
         Label { matrix, id: self.id, stamp, is_pending: false }.write_in(directory).map(|()| stamp)
     }
 
-    pub(crate) fn planted_is(&self, fault: Fault) -> bool {
-        self.planted.is(fault)
+    pub(crate) fn has_fault(&self, fault: PlantedFault) -> bool {
+        self.planted.has_fault(fault)
     }
 
     /// Returns the device's bit in sets of members.

@@ -38,7 +38,7 @@ use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::MemberState;
 use crate::options::{Filtering, MkvsOptions};
-use crate::planted::Fault;
+use crate::planted;
 use crate::route::KeyHash;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
@@ -383,7 +383,7 @@ impl Group {
     /// failed since. An epoch without members is not written: such a group could never be opened
     /// again.
     pub(crate) fn write_epoch(&self, sequencer: &mut Sequencer) -> Result<()> {
-        if self.options.planted.is(Fault::EpochNotBegun) || sequencer.active.is_empty() {
+        if self.options.planted.has_fault(planted::EPOCH_NOT_BEGUN) || sequencer.active.is_empty() {
             return Ok(());
         }
         self.mark_given_up()?;

@@ -14,7 +14,8 @@ use crate::device::Device;
 use crate::filter::Filter;
 use crate::layout::{CLEAN_KEY, CleanRecord, EPOCHS_MAX, MATRIX_KEY, Matrix, Member, MemberState};
 use crate::lock;
-use crate::planted::{Fault, Planted};
+use crate::options::MkvsOptions;
+use crate::planted;
 
 /// Maximum bytes of a filter in one record.
 const FILTER_PART_BYTES: usize = 1 << 20;
@@ -166,11 +167,11 @@ impl Host {
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn take_clean_stop(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
-        self.take_clean_record(planted).map_err(|error| explain_host(&self.root, error))
+    pub(crate) fn take_clean_stop(&self, options: &MkvsOptions) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+        self.take_clean_record(options).map_err(|error| explain_host(&self.root, error))
     }
 
-    fn take_clean_record(&self, planted: Planted) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
+    fn take_clean_record(&self, options: &MkvsOptions) -> Result<Option<(CleanRecord, Vec<Option<Filter>>)>> {
         let bytes = match self.store.get(CLEAN_KEY) {
             // Treated as an unreadable record and removed.
             Err(Error::Corrupt { .. }) => Some(Vec::new()),
@@ -182,9 +183,9 @@ impl Host {
             self.store.delete(CLEAN_KEY)?;
             return Ok(None);
         };
-        let filters = (0..clean.groups.len()).map(|group| self.take_filter(group, clean.groups[group].2, planted));
+        let filters = (0..clean.groups.len()).map(|group| self.take_filter(group, clean.groups[group].2, options));
         let filters = filters.collect::<Result<Vec<_>>>()?;
-        if !planted.is(Fault::FilterLeftKept) {
+        if !options.planted.has_fault(planted::FILTER_LEFT_KEPT) {
             self.store.delete(CLEAN_KEY)?;
         }
         Ok(Some((clean, filters)))
@@ -192,7 +193,7 @@ impl Host {
 
     /// Returns the stored filter for `keys` keys, or `None` if there is none or it is damaged. In
     /// that case it is rebuilt.
-    fn take_filter(&self, group: usize, keys: u64, planted: Planted) -> Result<Option<Filter>> {
+    fn take_filter(&self, group: usize, keys: u64, options: &MkvsOptions) -> Result<Option<Filter>> {
         let mut bytes = Vec::new();
         for part in 0.. {
             let key = filter_key(group, part);
@@ -202,7 +203,7 @@ impl Host {
                 Err(Error::Corrupt { .. }) => bytes.clear(),
                 Err(error) => return Err(error),
             }
-            if !planted.is(Fault::FilterLeftKept) {
+            if !options.planted.has_fault(planted::FILTER_LEFT_KEPT) {
                 self.store.delete(&key)?;
             }
         }

@@ -23,7 +23,7 @@
 //! * The crate itself opens only labels and the record of an unfinished creation.
 //!
 //! # Modules
-//! * `planted`, `events`, `latency`: planted faults, queued events, read latency estimate.
+//! * [`planted`], `events`, `latency`: planted faults, queued events, read latency estimate.
 //! * `route`: routing of keys to groups.
 //! * `layout`, `codec`, `operation`, `options`: encodings of records and operations; options.
 //! * `filter`, `stripes`: counting Bloom filter; key locks.
@@ -83,7 +83,8 @@ mod operation;
 mod oplog;
 mod options;
 mod places;
-mod planted;
+#[doc(hidden)]
+pub mod planted;
 mod rate_limit;
 mod recover;
 mod redo;

@@ -23,7 +23,7 @@ use crate::apply::is_refusal;
 use crate::layout::{DEVICE_KEY, DeviceRecord};
 use crate::lock;
 use crate::operation::{Mutation, Operation};
-use crate::planted::{Fault, Planted};
+use crate::planted::{self, Planted};
 
 /// The durable `applied` is updated at least every this many operations.
 const APPLIED_INTERVAL_OPS: u64 = 4096;
@@ -196,8 +196,8 @@ impl OpLog {
         debug_assert!(operation.seq == run.last() + 1 && applied < operation.seq, "a run without holes");
         let (entry, value) = operation.encode();
         let bytes = (entry.len() + value.map_or(0, <[u8]>::len)) as u64;
-        let applied = if self.planted.is(Fault::OpAppliedEarly) { operation.seq } else { applied };
-        let is_applied_recorded = !self.planted.is(Fault::OpEvictedEarly);
+        let applied = if self.planted.has_fault(planted::OP_APPLIED_EARLY) { operation.seq } else { applied };
+        let is_applied_recorded = !self.planted.has_fault(planted::OP_EVICTED_EARLY);
         if is_applied_recorded && applied >= run.record.applied + APPLIED_INTERVAL_OPS.min(self.slots / 4) {
             self.store_record(run, |record| record.applied = applied)?;
         }
@@ -272,7 +272,7 @@ impl OpLog {
             if run.first > applied {
                 return Ok(false);
             }
-            if !self.planted.is(Fault::OpEvictedEarly) {
+            if !self.planted.has_fault(planted::OP_EVICTED_EARLY) {
                 self.store_record(run, |record| record.applied = applied)?;
             }
         }

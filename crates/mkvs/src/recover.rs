@@ -31,7 +31,7 @@ use crate::lead::{Lead, replay_logs, select_leader};
 use crate::lock;
 use crate::options::MkvsOptions;
 use crate::places::{New, NewStores, Part, Places};
-use crate::planted::Fault;
+use crate::planted;
 use crate::salvage::check_given_up;
 
 /// An opened matrix.
@@ -168,7 +168,7 @@ fn open_devices(
     if options.durability == Durability::Power && matrix.durability != Durability::Power {
         host.change(|matrix| matrix.durability = Durability::Power)?;
     }
-    let clean_stop = host.take_clean_stop(options.planted)?;
+    let clean_stop = host.take_clean_stop(options)?;
     let (record, filters) = clean_stop.unwrap_or((CleanRecord { groups: Vec::new() }, Vec::new()));
     let factory = DeviceFactory { root, options, places, matrix: &matrix, doubts };
     let mut filters = filters.into_iter();
@@ -299,7 +299,7 @@ pub(crate) fn choose_leader(
         |id: u64| record.members.iter().any(|member| member.id == id && member.state == MemberState::Active);
     let active = record.members.iter().filter(|member| member.state == MemberState::Active).count();
     let acks = options.acks.needed(record.members.len(), active);
-    let asks_for_all = devices.iter().any(|device| device.planted_is(Fault::OpenAsksForAll));
+    let asks_for_all = devices.iter().any(|device| device.has_fault(planted::OPEN_ASKS_FOR_ALL));
     let needed = if asks_for_all { active } else { (active + 1).saturating_sub(acks).max(1) };
     let is_whole = |device: &Device| device.log().is_some_and(|log| !log.record().is_partial);
     let mut candidates: Vec<_> =

@@ -9,7 +9,7 @@ use crate::catchup::log_of;
 use crate::device::Device;
 use crate::group::read_pair;
 use crate::operation::{Mutation, Operation};
-use crate::planted::Fault;
+use crate::planted;
 
 impl Device {
     /// Replays the log entries after the record's `applied`, after a crash. For each key, the last
@@ -21,7 +21,7 @@ impl Device {
     pub(crate) fn redo(&self) -> Result<Vec<u64>> {
         let log = log_of(self)?;
         let (first, last) = log.bounds();
-        if self.planted_is(Fault::OpsNotRedone) {
+        if self.has_fault(planted::OPS_NOT_REDONE) {
             self.set_applied(last);
             return Ok(Vec::new());
         }

@@ -19,7 +19,7 @@ use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::layout::{GroupRecord, Matrix, Member};
 use crate::lock;
-use crate::planted::Fault;
+use crate::planted;
 
 impl Group {
     /// Returns the reasons for which a strict open is refused. Empty unless the open is a salvage.
@@ -38,7 +38,7 @@ impl Group {
     /// # Errors
     /// Errors of the host's store.
     pub(crate) fn mark_given_up(&self) -> Result<()> {
-        if !self.options.salvage || self.options.planted.is(Fault::GivenUpUnmarked) {
+        if !self.options.salvage || self.options.planted.has_fault(planted::GIVEN_UP_UNMARKED) {
             return Ok(());
         }
         let doubts = lock(&self.doubts);

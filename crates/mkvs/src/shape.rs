@@ -32,7 +32,7 @@ use crate::group::Group;
 use crate::host::Host;
 use crate::layout::Matrix;
 use crate::operation::Mutation;
-use crate::planted::Fault;
+use crate::planted;
 use crate::rate_limit::RateLimit;
 use crate::route::KeyHash;
 use crate::stripes::{ExclusiveStripe, Stripe};
@@ -328,7 +328,7 @@ impl Shape {
                 Some(pair) => Ok(pair),
             },
         };
-        if from.0.options.planted.is(Fault::MovedDeletedFirst) {
+        if from.0.options.planted.has_fault(planted::MOVED_DELETED_FIRST) {
             from.0.change(from.1, key, hash, Mutation::Delete)?;
         }
         if !to.1.may_have(hash) || !to.0.contains(to.1, key)? {

@@ -33,6 +33,7 @@
 //! * `walk`, `sweep`: walks, removal of expired keys.
 //! * `resize`: growth without stopping.
 //! * `recover`, `repair`, `verify`: recovery while serving; repairs of an open; verification.
+//! * [`planted`]: planted faults.
 //! * `store`: opening and stop.
 #![forbid(unsafe_code)]
 
@@ -44,6 +45,8 @@ mod line;
 mod murmur3;
 mod options;
 mod partition;
+#[doc(hidden)]
+pub mod planted;
 mod read;
 mod reconcile;
 mod record;

@@ -19,9 +19,10 @@
 //! The difference between a line's check and its slots ([`LineHash::gap`]) therefore persists
 //! through all later writes until recovery examines it.
 
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use crate::layout::{LINE_BYTES, LINE_SLOTS};
+use crate::planted;
 use crate::slot::Slot;
 
 /// The eight words of a line.
@@ -220,7 +221,7 @@ pub(crate) fn read_line(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict)
         if reread == words {
             let verdict = hash.judge(&words);
             damaged_reads += 1;
-            if pool.mutant(Mutant::EntryCheckIgnored) {
+            if pool.has_fault(planted::ENTRY_CHECK_IGNORED) {
                 return (words, Verdict::Whole);
             }
             if verdict != Verdict::Damaged || damaged_reads == DAMAGED_READS_MIN {

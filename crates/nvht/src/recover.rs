@@ -23,11 +23,12 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::Result;
 use lodestore_contract::threads::lock;
 use lodestore_inplace::{PIECE_BYTES, SealedExtent, StripeIndex, share_out, unvouched};
-use lodestore_media::{Mutant, NvPtr, Quiet};
+use lodestore_media::{NvPtr, Quiet};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::partition::{Partition, extent_of};
+use crate::planted;
 use crate::reconcile::Reconciler;
 use crate::record::{Placed, Record};
 use crate::search::damaged_line;
@@ -44,7 +45,7 @@ const CHECK_LINES: u64 = 128;
 /// The error that stopped the rebuild.
 pub(crate) fn rebuild(inner: &Inner, counted: bool) -> Result<()> {
     let allocator = inner.pool.allocator();
-    let trusted = counted && (!allocator.is_recovering() || inner.pool.mutant(Mutant::StaleCheckpointTrusted));
+    let trusted = counted && (!allocator.is_recovering() || inner.pool.has_fault(planted::STALE_CHECKPOINT_TRUSTED));
     if !trusted {
         // If the counts were trusted but the occupancy could not be read, the walk counts again.
         inner.partitions.iter().for_each(|part| part.keys_before.store(-1, Ordering::Release));
@@ -78,7 +79,7 @@ fn walk_all(inner: &Inner) -> Result<()> {
 fn check_lines(inner: &Inner, partition: usize) -> Result<()> {
     let part = &inner.partitions[partition];
     let _growing = lock(&part.growing);
-    if inner.is_unsettled() && !inner.pool.mutant(Mutant::GrowthNotSettled) {
+    if inner.is_unsettled() {
         flush_tables(inner, part)?;
     }
     for (table, lines) in lines_in_use(part) {
@@ -230,7 +231,7 @@ fn mark_record(inner: &Inner, partition: usize, found: &FoundSlot) -> Result<()>
     if expires {
         inner.expiring.store(true, Ordering::Relaxed);
     }
-    if pool.allocator().is_recovering() && !pool.mutant(Mutant::RecordNotMarked) {
+    if pool.allocator().is_recovering() && !pool.has_fault(planted::RECORD_NOT_MARKED) {
         pool.allocator().mark(pool, at, record.len())?;
     }
     Ok(())

@@ -1,11 +1,11 @@
 //! Repair of a growth that a crash interrupted. Done for each partition before an open serves any
 //! request; `resize.rs` says what a crash leaves.
 
-use lodestore_media::Mutant;
 
 use crate::layout::{CURSOR_MAX, LINE_BYTES, Root};
 use crate::line::free_slot;
 use crate::partition::Partition;
+use crate::planted;
 use crate::reconcile::Reconciler;
 use crate::record::{Placed, Record};
 use crate::resize::publish_grown_table;
@@ -26,7 +26,7 @@ pub(crate) fn repair_growth(reconciler: &Reconciler<'_>, part: &Partition, parti
     }
     let (old, Some(next)) = (part.current(), part.next()) else { return };
     let home = |table: Table| if cursor == CURSOR_MAX { table.lines } else { table.home(cursor as u32) };
-    if !pool.mutant(Mutant::GrowthCopiesKept) {
+    if !pool.has_fault(planted::GROWTH_COPIES_KEPT) {
         clear_stale_slots(reconciler, next, home(next), |fraction| fraction >= cursor);
     }
     if cursor < CURSOR_MAX {
@@ -47,16 +47,13 @@ fn clear_stale_slots(reconciler: &Reconciler<'_>, table: Table, line: u64, is_st
         fraction.is_some_and(|fraction| is_stale_fraction(fraction.into()))
     };
     for line in line..(line + u64::from(table.probe)).min(table.all_lines()) {
-        let mut changed = reconciler.reconcile_line(table, line).changed;
+        reconciler.reconcile_line(table, line);
         for (index, word) in table.load(pool, line)[1..].iter().enumerate() {
             let slot = Slot(*word);
             if is_stale(slot) {
                 free_slot(pool, table.salt, table.slot(line, index), slot);
-                changed = true;
             }
         }
-        if changed || !pool.mutant(Mutant::GrowthNotSettled) {
-            pool.flush(table.line(line), LINE_BYTES as usize);
-        }
+        pool.flush(table.line(line), LINE_BYTES as usize);
     }
 }

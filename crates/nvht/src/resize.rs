@@ -34,7 +34,7 @@ use std::time::Instant;
 
 use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
@@ -42,6 +42,7 @@ use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, LINE_SLOTS, Root, TableH
 use crate::line::{count_slot, free_slot, mark_damaged};
 use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
+use crate::planted;
 use crate::record::{Placed, Record};
 use crate::search::damaged_line;
 use crate::slot::Slot;
@@ -81,6 +82,7 @@ pub(crate) fn create_table(
 }
 
 /// Stores the lines `from..to` without slots. They are not in use.
+#[cfg_attr(feature = "sim", track_caller)]
 fn store_empty_lines(pool: &Pool, table: Table, from: u64, to: u64) {
     let mut bytes = [0; (STORE_LINES * LINE_BYTES) as usize];
     for first in (from..to).step_by(STORE_LINES as usize) {
@@ -241,16 +243,12 @@ impl Inner {
         let at = create_table(pool, header, probe, table_at, u64::from(probe)).inspect_err(|_| {
             self.delay_retry(partition);
         })?;
-        if !pool.mutant(Mutant::GrowthRootEarly) {
-            pool.fence();
-        }
-        self.check_growth()?;
+        pool.fence_checked()?;
         let (root, word) = (Root::of(pool, partition), table_word(at, doublings));
         pool.publish_u64(root.cursor(), root.sealed(0));
         pool.publish_u64(root.next(), word);
         pool.flush(root.at, Root::BYTES);
-        pool.fence();
-        self.check_growth()?;
+        pool.fence_checked()?;
         TableStage::GROWING.store(pool, extent_of(current));
         part.retry_at_keys.store(0, Ordering::Relaxed);
         part.set_next(word);
@@ -263,7 +261,7 @@ impl Inner {
         let begun = Instant::now();
         let part = &self.partitions[partition];
         let (Some(next), from) = (part.next(), part.cursor()) else { return Ok(()) };
-        self.check_growth()?;
+        self.pool.check()?;
         if from == CURSOR_MAX {
             return self.end_growth(partition);
         }
@@ -285,14 +283,11 @@ impl Inner {
     fn move_range(&self, partition: usize, old: Table, next: Table, from: u64, to: u64) -> Result<()> {
         let (part, pool) = (&self.partitions[partition], &self.pool);
         let held = self.lock_range(partition, from, to);
-        if pool.mutant(Mutant::GrowthCursorEarly) {
-            self.publish_cursor(partition, to);
-        }
         let probe = u64::from(old.probe);
         let home_of = |fraction: u64| if fraction == CURSOR_MAX { next.lines } else { next.home(fraction as u32) };
         let first = home_of(from);
         let (zero_from, zero_to) = (first + probe, (home_of(to) + probe).min(next.all_lines()));
-        if zero_from < zero_to && !pool.mutant(Mutant::GrowthNotZeroed) {
+        if zero_from < zero_to {
             store_empty_lines(pool, next, zero_from, zero_to);
         }
         let ClassifiedSlots { moving, damaged } = self.classify_slots(partition, old, from, to);
@@ -304,14 +299,11 @@ impl Inner {
         }
         self.mark_homes_of_damage(old, next, (from, to), &damaged);
         pool.flush(next.line(first), ((copied.end - first) * LINE_BYTES) as usize);
-        if !pool.mutant(Mutant::GrowthNotFenced) {
-            pool.fence();
-        }
-        self.check_growth()?;
+        pool.fence_checked()?;
         self.publish_cursor(partition, to);
         // While the cursor may be lost in a crash, no writer may build on it and no old slot may be
         // cleared.
-        self.check_growth()?;
+        self.pool.check()?;
         TableStage::of_cursor(to).store(pool, extent_of(part.words().1));
         part.set_cursor(to);
         self.clear_moved_slots(old, to, &moving);
@@ -319,14 +311,6 @@ impl Inner {
         part.retry_at_keys.store(0, Ordering::Relaxed);
         self.growth.moved.fetch_add(moving.len() as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Checks the pool, before stores that rely on earlier fences.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`] if a sync has failed.
-    fn check_growth(&self) -> Result<()> {
-        if self.pool.mutant(Mutant::GrowthUnchecked) { Ok(()) } else { self.pool.check() }
     }
 
     fn publish_cursor(&self, partition: usize, cursor: u64) {
@@ -404,7 +388,7 @@ impl Inner {
     /// Clears the slots of moved keys in lines of keys not yet moved, after the last home line of
     /// the range.
     fn clear_moved_slots(&self, old: Table, to: u64, moved: &[(FoundSlot, u32)]) {
-        if to == CURSOR_MAX || self.pool.mutant(Mutant::GrowthLeftKept) {
+        if to == CURSOR_MAX || self.pool.has_fault(planted::GROWTH_LEFT_KEPT) {
             return;
         }
         let first = old.home(to as u32);
@@ -427,7 +411,7 @@ impl Inner {
         self.account_wear_of(partition);
         pool.allocator().keep_extent(extent_of(current));
         publish_grown_table(pool, partition, next);
-        self.check_growth()?;
+        self.pool.check()?;
         TableStage::REPLACED.store(pool, extent_of(current));
         part.set_current(next);
         pool.epochs().retire_extent(pool, extent_of(current));

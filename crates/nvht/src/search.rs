@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
 use lodestore_inplace::unvouched;
-use lodestore_media::{Mutant, NvPtr};
+use lodestore_media::NvPtr;
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
 use crate::line::{SlotLocation, Verdict, Words, free_slot, locate_slot, reach_of, read_line};
+use crate::planted;
 use crate::record::{Placed, Record};
 use crate::slot::Slot;
 use crate::table::{Hit, Table};
@@ -88,7 +89,7 @@ impl Inner {
         match record {
             Some(record) if record.key() == key => {
                 let is_bound =
-                    self.form.is_bound(slot, record.binding()) || self.pool.mutant(Mutant::EntryCheckIgnored);
+                    self.form.is_bound(slot, record.binding()) || self.pool.has_fault(planted::ENTRY_CHECK_IGNORED);
                 Some(Hit { at, entry: slot, record_at, record, is_bound })
             }
             Some(record) if record.vouched_fraction(self.hasher, self.form, slot, hashed.partition).is_some() => None,

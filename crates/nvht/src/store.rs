@@ -11,13 +11,14 @@ use lodestore_contract::{
 use lodestore_inplace::{
     Base, Begun, Behind, CarefulMode, Engine, OpenStore, Running, SealCheck, StoreEngine, random_seed,
 };
-use lodestore_media::{BatchLogs, Mutant, OpenReport, Pool, PoolOptions};
+use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 
 use crate::hash::{HashKind, Hasher};
 use crate::inner::{GrowthCounts, Inner};
 use crate::layout::{ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots};
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
+use crate::planted;
 use crate::reconcile::Reconciler;
 use crate::recover;
 use crate::repair::repair_growth;
@@ -61,7 +62,7 @@ impl StoreEngine for Inner {
         }
         pool.mark_created()?;
         let sealed = report.clean && !report.created && seal == SealCheck::Whole;
-        let counted = sealed || pool.mutant(Mutant::StaleCheckpointTrusted);
+        let counted = sealed || pool.has_fault(planted::STALE_CHECKPOINT_TRUSTED);
         let Opened { partitions, counted, older_root } = open_partitions(&pool, &shape, counted)?;
         if let Some(damage) = logs.damage() {
             pool.poison(PoisonReason::Damage, damage);

@@ -16,11 +16,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use crate::hash::{Hashed, Hasher};
 use crate::layout::LINE_BYTES;
 use crate::line::{LineHash, Words, reach_of};
+use crate::planted;
 use crate::record::{Placed, Record};
 use crate::slot::{Slot, SlotForm};
 
@@ -224,7 +225,7 @@ impl Table {
             pool.prefetch(record_at, prefetch_length.bytes());
             let Ok(record) = Record::read(pool, record_at) else { return Err(Unvouched) };
             if record.key() == key {
-                if !form.is_bound(slot, record.binding()) && !pool.mutant(Mutant::EntryCheckIgnored) {
+                if !form.is_bound(slot, record.binding()) && !pool.has_fault(planted::ENTRY_CHECK_IGNORED) {
                     return Err(Unvouched);
                 }
                 prefetch_length.note(record.len());

@@ -24,11 +24,11 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_inplace::{Engine, Quick, Stored, Writes};
-use lodestore_media::Mutant;
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
 use crate::line::{count_slot, raise_reach};
+use crate::planted;
 use crate::slot::{Named, SLOT_BYTES, Slot};
 use crate::stripe::{Held, Target};
 use crate::table::{FreeSlot, Hit, Table};
@@ -122,18 +122,18 @@ impl Writes for Inner {
     /// Frees the slot of a held key. The space of a record for which the slot does not vouch may be
     /// another's: it is free after the next recovery.
     #[inline]
-    fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>, not_flushed: Mutant) {
+    fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>) {
         let (record, len) = (found.record_at, found.record.len());
         if found.is_bound {
             self.pool.allocator().keep(record, len);
         }
         self.free_held_slot(locked.table.salt, found.at, found.entry);
-        if self.pool.mutant(Mutant::ReuseBeforeDurable) {
+        if self.pool.has_fault(planted::REUSE_BEFORE_DURABLE) {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist(found.at, SLOT_BYTES, not_flushed);
+        self.persist(found.at, SLOT_BYTES);
         locked.held.count(-1);
-        if found.is_bound && !self.pool.mutant(Mutant::ReuseBeforeDurable) {
+        if found.is_bound && !self.pool.has_fault(planted::REUSE_BEFORE_DURABLE) {
             self.pool.epochs().retire(&self.pool, record, len);
         }
     }
@@ -184,11 +184,11 @@ impl Inner {
         }
         self.pool.allocator().keep(record, len);
         self.pool.publish_u64(hit.at, slot.0);
-        let early = self.pool.mutant(Mutant::ReuseBeforeDurable);
+        let early = self.pool.has_fault(planted::REUSE_BEFORE_DURABLE);
         if early {
             self.pool.allocator().free(&self.pool, record, len);
         }
-        self.persist_published(hit.at, SLOT_BYTES, &new);
+        self.persist(hit.at, SLOT_BYTES);
         held.count(0);
         if !early {
             self.pool.epochs().retire(&self.pool, record, len);
@@ -211,7 +211,7 @@ impl Inner {
             return Published::Refused(new, error);
         }
         self.pool.publish_u64(hit.at, slot.0);
-        self.persist_published(hit.at, SLOT_BYTES, &new);
+        self.persist(hit.at, SLOT_BYTES);
         held.count(0);
         Published::Replaced
     }
@@ -230,7 +230,7 @@ impl Inner {
             // A writer of another stripe may have claimed the slot.
             if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_ok() {
                 count_slot(&self.pool, table.salt, free.at, slot);
-                self.persist_published(free.at, SLOT_BYTES, &new);
+                self.persist(free.at, SLOT_BYTES);
                 held.count(1);
                 return Published::New(held.keys(), self.is_far_from_home(free.distance));
             }
@@ -250,8 +250,6 @@ impl Inner {
     pub(crate) fn raise_reach_of(&self, table: Table, home: u64, distance: u32) {
         let at = table.line(home);
         raise_reach(&self.pool, table.salt, at, distance);
-        if !self.pool.mutant(Mutant::ReachNotFlushed) {
-            self.pool.flush(at, 8);
-        }
+        self.pool.flush(at, 8);
     }
 }

@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lodestore_contract::{Direction, Error, Result, VerifyReport, now_millis};
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
-use lodestore_media::{ExtentKind, Mutant, NvPtr, OpenReport, Pool, PoolOptions, crc32c, u32_at, u64_at};
+use lodestore_media::{ExtentKind, NvPtr, OpenReport, PlantedFault, Pool, PoolOptions, crc32c, u32_at, u64_at};
 
+use crate::faults::allocator as faults;
 use crate::op::{Held, Op, Outcome, State};
 use crate::shape::Shape;
 use crate::subject::{Engine, Pair, Subject};
@@ -76,24 +77,8 @@ impl Engine for AllocatorEngine {
         NAME
     }
 
-    fn mutants(&self) -> &'static [Mutant] {
-        &[
-            Mutant::RecordNotFlushed,
-            Mutant::NoFenceBeforePublish,
-            Mutant::EntryNotFlushed,
-            Mutant::PublishBeforeRecord,
-            Mutant::ReuseBeforeDurable,
-            Mutant::DeleteNotFlushed,
-            Mutant::ExtentWordLate,
-            Mutant::TableNotSettled,
-            Mutant::EntriesNotSettled,
-            Mutant::RecordNotMarked,
-            Mutant::StaleCheckpointTrusted,
-            Mutant::HeaderInPlace,
-            Mutant::CleanFlagKept,
-            Mutant::RegionNotInHeader,
-            Mutant::GenerationNotFlushed,
-        ]
+    fn mutants(&self) -> &'static [PlantedFault] {
+        faults::OF_CRASHES
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {
@@ -153,7 +138,7 @@ impl Holder {
 
     fn recover(&self, report: &OpenReport, shape: &Shape) -> Result<()> {
         let pool = &*self.pool;
-        if !report.settled && !pool.mutant(Mutant::EntriesNotSettled) {
+        if !report.settled {
             // The store builds on stores that a killed process did not flush.
             pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
             pool.fence();
@@ -175,7 +160,7 @@ impl Holder {
         for thing in things.values() {
             if thing.word & EXTENT_FLAG != 0 {
                 pool.allocator().mark_extent(pool, thing.at(), KIND)?;
-            } else if !(thing.slot % 7 == 3 && pool.mutant(Mutant::RecordNotMarked)) {
+            } else if !(thing.slot % 7 == 3 && pool.has_fault(faults::RECORD_NOT_MARKED)) {
                 pool.allocator().mark(pool, thing.at(), thing.len)?;
             }
         }
@@ -232,37 +217,29 @@ impl Holder {
             pool.allocator().alloc(pool, bytes.len())?
         };
         let word = at.raw() | (u64::from(extent) * EXTENT_FLAG);
-        if pool.mutant(Mutant::PublishBeforeRecord) {
+        if pool.has_fault(faults::PUBLISH_BEFORE_RECORD) {
             self.publish(slot, word)?;
         }
-        if let Some(thing) = before.as_ref().filter(|_| pool.mutant(Mutant::ReuseBeforeDurable)) {
+        if let Some(thing) = before.as_ref().filter(|_| pool.has_fault(faults::REUSE_BEFORE_DURABLE)) {
             self.give_back(thing, true);
         }
-        if pool.mutant(Mutant::RecordNotFlushed) {
-            pool.store(at, &bytes);
-        } else {
-            pool.store_durable(at, &[&bytes]);
-        }
-        if !pool.mutant(Mutant::NoFenceBeforePublish) {
-            pool.fence_checked()?;
-        }
+        pool.store_durable(at, &[&bytes]);
+        pool.fence_checked()?;
         let published = self.publish(slot, word);
         things.insert(key.to_vec(), Thing { slot, word, len: bytes.len(), held });
         // The old thing is freed only when nothing durable names it.
         published?;
-        if let Some(thing) = before.filter(|_| !pool.mutant(Mutant::ReuseBeforeDurable)) {
+        if let Some(thing) = before.filter(|_| !pool.has_fault(faults::REUSE_BEFORE_DURABLE)) {
             self.give_back(&thing, self.at_once);
         }
         Ok(())
     }
 
+    #[track_caller]
     fn publish(&self, slot: u64, word: u64) -> Result<()> {
         let at = self.word_at(slot);
         self.pool.publish_u64(at, word);
-        let lost = if word == 0 { Mutant::DeleteNotFlushed } else { Mutant::EntryNotFlushed };
-        if !self.pool.mutant(lost) {
-            self.pool.flush(at, 8);
-        }
+        self.pool.flush(at, 8);
         self.pool.fence_checked()
     }
 
@@ -278,7 +255,7 @@ impl Holder {
 
     fn delete(&self, things: &mut BTreeMap<Vec<u8>, Thing>, key: &[u8]) -> Result<()> {
         if let Some(thing) = things.remove(key) {
-            if self.pool.mutant(Mutant::ReuseBeforeDurable) {
+            if self.pool.has_fault(faults::REUSE_BEFORE_DURABLE) {
                 self.give_back(&thing, true);
                 return self.publish(thing.slot, 0);
             }

@@ -1,6 +1,6 @@
 //! Bounds of an exploration.
 
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{DropSite, LINE, SimSpec};
 
 /// Deepest chain of crashes: the operation, its recovery, the recovery after that.
@@ -52,7 +52,7 @@ pub struct Config {
     /// Crashes only opens and changes of the devices.
     pub only_device_changes: bool,
     /// The planted fault.
-    pub mutant: Option<Mutant>,
+    pub mutant: Option<PlantedFault>,
     /// The call site whose flushes or fences are dropped.
     pub drop_site: Option<DropSite>,
 }

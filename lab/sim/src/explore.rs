@@ -16,6 +16,7 @@ use lodestore_media::sim::{LineModel, Verb};
 use crate::config::{Config, DEPTH_MAX};
 use crate::counts::Counts;
 use crate::failure::{Failure, Saved};
+use crate::faults::named;
 use crate::oracle::Wrong;
 use crate::script::{self, Script};
 use crate::subject::Engine;
@@ -152,13 +153,15 @@ fn worker(engine: &dyn Engine, config: &Config, shared: &Shared, next: &AtomicU6
 /// The judgement, if it still fails.
 pub fn replay(engine: &dyn Engine, saved: &Saved) -> Result<(), Wrong> {
     let config = Config { seed: saved.seed, ..Config::default() };
-    let model = LineModel::new(saved.image.clone());
+    let mut image = saved.image.clone();
+    image.spec.mutant = saved.fault.as_deref().and_then(|name| named(engine, name));
+    let model = LineModel::new(image.clone());
     let set = model.crash_set();
     let hash = set.hash(&set.all_old());
     let shared = Shared::new(&config);
     let mut checker = Checker::new(engine, &config, &shared, saved.shape, &saved.universe);
     let allowed: Vec<_> = saved.allowed.iter().collect();
     checker
-        .check(&saved.image, hash, &allowed, saved.may_be_missing, saved.depth.clamp(1, DEPTH_MAX))
+        .check(&image, hash, &allowed, saved.may_be_missing, saved.depth.clamp(1, DEPTH_MAX))
         .map_err(|failed| failed.wrong)
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
 
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{SimImage, SimSpec};
 
 use crate::op::{Held, State};
@@ -66,7 +66,9 @@ pub struct Saved {
     pub text: String,
     /// The store's size.
     pub shape: Shape,
-    /// The image.
+    /// The name of the planted fault.
+    pub fault: Option<String>,
+    /// The image, without the planted fault.
     pub image: SimImage,
     /// The states that it may hold.
     pub allowed: Vec<State>,
@@ -125,7 +127,7 @@ impl Failure {
         }
         if let Some(image) = &self.image {
             let spec = &image.spec;
-            let mutant = spec.mutant.map_or(0, |mutant| mutant as u8);
+            let mutant = spec.mutant.map_or("-", PlantedFault::name);
             let _ = writeln!(out, "spec {} {} {mutant}", spec.grain, u8::from(spec.stores_persist));
             let regions = image.regions.iter().map(|bytes| ("region", bytes));
             let values = Some(("values", &image.values)).filter(|_| !image.values.is_empty());
@@ -197,12 +199,10 @@ impl Saved {
                 self.allowed.last_mut()?.set(unhex(key)?, Held { value: unhex(value)?, expiry });
             }
             ["spec", grain, persist, mutant] => {
-                let number: u8 = mutant.parse().ok()?;
-                let mutant = Mutant::ALL.into_iter().find(|known| *known as u8 == number);
+                self.fault = Some(mutant).filter(|name| *name != "-").map(Into::into);
                 self.image.spec = SimSpec {
                     grain: grain.parse().ok()?,
                     stores_persist: persist == "1",
-                    mutant,
                     ..SimSpec::default()
                 };
             }

@@ -7,8 +7,9 @@ use lodestore_contract::Store as _;
 use lodestore_contract::{Durability, Result};
 use lodestore_fluidkv::{Compression, ENGINE, FORMAT, FluidKv, FluidOptions};
 use lodestore_media::sim::{SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
+use lodestore_media::{OpenReport, PlantedFault, Pool, PoolOptions};
 
+use crate::faults;
 use crate::pool_subject::PoolSubject;
 use crate::shape::Shape;
 use crate::subject::{Engine, Subject};
@@ -73,41 +74,20 @@ impl Engine for FluidEngine {
         ENGINE
     }
 
-    // Without `RegionNotInHeader`: these small stores rarely grow, and the other engines'
-    // exploration of the pool covers it.
-    fn mutants(&self) -> &'static [Mutant] {
-        &[
-            Mutant::RecordNotFlushed,
-            Mutant::NoFenceBeforePublish,
-            Mutant::ExtentWordLate,
-            Mutant::HeaderInPlace,
-            Mutant::RecordNotMarked,
-            Mutant::RootEarly,
-            Mutant::BatchNotLogged,
-            Mutant::ConditionIgnored,
-            Mutant::ManifestNotFenced,
-            Mutant::EditNotFenced,
-            Mutant::LinkEarly,
-            Mutant::ReachEarly,
-            Mutant::TableNotFenced,
-            Mutant::TableFreedEarly,
-            Mutant::LogFreedEarly,
-            Mutant::LogNotSettled,
-            Mutant::ManifestNotSettled,
-            Mutant::ValueNotFenced,
-            Mutant::ValueFreedEarly,
-            Mutant::ValueEndedEarly,
-            Mutant::ValueMovedBlindly,
-            Mutant::ValuesNotSettled,
-        ]
+    fn mutants(&self) -> &'static [PlantedFault] {
+        faults::fluidkv::OF_CRASHES
     }
 
-    fn mutants_of_threads(&self) -> &'static [Mutant] {
-        &[Mutant::ReplayIgnoresNumbers, Mutant::PublishedBeforeSync, Mutant::ReadsBeforePending]
+    fn mutants_of_threads(&self) -> &'static [PlantedFault] {
+        faults::fluidkv::OF_THREADS
     }
 
-    fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::LogEndIgnored, Mutant::LogCountIgnored, Mutant::EndHintIgnored, Mutant::SalvageForgotten]
+    fn damage_mutants(&self) -> &'static [PlantedFault] {
+        faults::fluidkv::OF_DAMAGE
+    }
+
+    fn other_mutants(&self) -> &'static [PlantedFault] {
+        faults::fluidkv::OF_OTHER_TESTS
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

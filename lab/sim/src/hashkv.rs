@@ -8,9 +8,10 @@ use lodestore_contract::Result;
 use lodestore_contract::Store as _;
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, HashKvOptions, Mode};
 use lodestore_media::sim::{SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool};
+use lodestore_media::{OpenReport, PlantedFault, Pool};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::faults;
 use crate::pool_subject::PoolSubject;
 use crate::script::Script;
 use crate::shape::Shape;
@@ -101,24 +102,20 @@ impl Engine for HashEngine {
         ENGINE
     }
 
-    fn mutants(&self) -> &'static [Mutant] {
-        &[
-            Mutant::ScatterNotSynced,
-            Mutant::CopiesNotSynced,
-            Mutant::CollectedFreedEarly,
-            Mutant::MovedUnasked,
-            Mutant::LogPointersNotCounted,
-            Mutant::SuperblockEarly,
-            Mutant::LateNotSynced,
-        ]
+    fn mutants(&self) -> &'static [PlantedFault] {
+        faults::hashkv::OF_CRASHES
     }
 
     fn scripts(&self, seed: u64, round: u64) -> Vec<Script> {
         scripts::all(seed, round)
     }
 
-    fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::LogEndIgnored, Mutant::LogCountIgnored, Mutant::EndHintIgnored, Mutant::SalvageForgotten]
+    fn damage_mutants(&self) -> &'static [PlantedFault] {
+        faults::hashkv::OF_DAMAGE
+    }
+
+    fn other_mutants(&self) -> &'static [PlantedFault] {
+        faults::hashkv::OF_OTHER_TESTS
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

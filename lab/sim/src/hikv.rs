@@ -5,8 +5,9 @@ use std::sync::{Arc, LazyLock};
 use lodestore_contract::{Result, Store};
 use lodestore_hikv::{Backends, ENGINE, FORMAT, HiKv, HiKvOptions};
 use lodestore_media::sim::{SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool};
+use lodestore_media::{OpenReport, PlantedFault, Pool};
 
+use crate::faults;
 use crate::pool_subject::PoolSubject;
 use crate::script::HASH_SEED;
 use crate::shape::Shape;
@@ -63,53 +64,16 @@ impl Engine for HiKvEngine {
         ENGINE
     }
 
-    // Without `HeaderChecksumIgnored`: the pool changes one field at a time, in one copy after the
-    // other, so each mixture of the old and the new header equals one of them. Its checksum
-    // protects against bit rot, which is no crash.
-    fn mutants(&self) -> &'static [Mutant] {
-        &[
-            Mutant::RecordNotFlushed,
-            Mutant::NoFenceBeforePublish,
-            Mutant::EntryNotFlushed,
-            Mutant::NoFenceAfterEntry,
-            Mutant::PublishBeforeRecord,
-            Mutant::ReuseBeforeDurable,
-            Mutant::TornEntryAccepted,
-            Mutant::SplitRecoveryTwice,
-            Mutant::SplitRecoverySkipped,
-            Mutant::SplitFlipsEarly,
-            Mutant::ExtentWordLate,
-            Mutant::HeaderInPlace,
-            Mutant::CleanFlagKept,
-            Mutant::RegionNotInHeader,
-            Mutant::DeleteNotFlushed,
-            Mutant::EntryInHalves,
-            Mutant::StaleCheckpointTrusted,
-            Mutant::SealHeadKept,
-            Mutant::SweepBeforeDurable,
-            Mutant::RecordNotMarked,
-            Mutant::SplitDropsEntry,
-            Mutant::RootEarly,
-            Mutant::CreatedEarly,
-            Mutant::ReadUnpersisted,
-            Mutant::TableNotSettled,
-            Mutant::EntriesNotSettled,
-            Mutant::PublishedUnchecked,
-            Mutant::GrowthUnchecked,
-            Mutant::BatchNotLogged,
-            Mutant::BatchLogNotDisarmed,
-            Mutant::BatchRedoSkipped,
-            Mutant::BatchLogNotSettled,
-            Mutant::ConditionIgnored,
-        ]
+    fn mutants(&self) -> &'static [PlantedFault] {
+        faults::hikv::OF_CRASHES
     }
 
-    fn mutants_of_threads(&self) -> &'static [Mutant] {
-        &[Mutant::ReadUnpersisted]
+    fn mutants_of_threads(&self) -> &'static [PlantedFault] {
+        faults::hikv::OF_THREADS
     }
 
-    fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::RecordChecksumIgnored, Mutant::SealIgnored, Mutant::EntryCheckIgnored]
+    fn damage_mutants(&self) -> &'static [PlantedFault] {
+        faults::hikv::OF_DAMAGE
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

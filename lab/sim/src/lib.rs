@@ -30,7 +30,7 @@
 //! * [`concurrent`], [`transactions`]: histories of threads; strict serializability of
 //!   transactions.
 //! * [`damage`]: stores whose files are damaged.
-//! * [`mutation`]: planted faults that the explorer must detect.
+//! * [`faults`], [`mutation`]: planted faults of the engines; whether the explorer detects them.
 //! * [`kill9`]: a process under load, killed by SIGKILL.
 //! * [`served`]: a server under load, killed by SIGKILL.
 #![forbid(unsafe_code)]
@@ -42,6 +42,7 @@ pub mod counts;
 pub mod damage;
 pub mod explore;
 pub mod failure;
+pub mod faults;
 pub mod fluidkv;
 pub mod hashkv;
 pub mod hikv;

@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lodestore_contract::{Direction, Error, Result, Store};
 use lodestore_hikv::HiKv;
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool, PoolOptions};
+use lodestore_media::{OpenReport, PlantedFault, Pool, PoolOptions};
 use lodestore_mkvs::{
     Acks, ENGINE, Filtering, Inline, Mkvs, MkvsOptions, New, OpenMode, Part, Place, Places, Planted, Reads,
 };
 use lodestore_nvht::Nvht;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::faults;
 use crate::op::{Op, Outcome};
 use crate::pool_subject::PoolSubject;
 use crate::script::{HASH_SEED, Script};
@@ -70,7 +71,7 @@ fn geometry(shape: &Shape) -> (usize, usize, Acks) {
     GEOMETRIES[(shape.mode & GEOMETRY_BITS) as usize]
 }
 
-fn options(shape: &Shape, mutant: Option<Mutant>) -> MkvsOptions {
+fn options(shape: &Shape, mutant: Option<PlantedFault>) -> MkvsOptions {
     let (groups, devices, acks) = geometry(shape);
     MkvsOptions {
         groups,
@@ -88,7 +89,7 @@ fn options(shape: &Shape, mutant: Option<Mutant>) -> MkvsOptions {
         threads: false,
         salvage: shape.mode & SALVAGE_MODE_FLAG != 0,
         seed: Some(HASH_SEED),
-        planted: mutant.map_or_else(Planted::default, Planted::of),
+        planted: mutant.map_or_else(Planted::default, Planted::new),
         ..MkvsOptions::default()
     }
 }
@@ -280,29 +281,16 @@ impl Engine for MkvsEngine {
         ENGINE
     }
 
-    fn mutants(&self) -> &'static [Mutant] {
-        &[
-            Mutant::OpLogBehindStore,
-            Mutant::OpAckedByFewer,
-            Mutant::OpAppliedEarly,
-            Mutant::OpEvictedEarly,
-            Mutant::OpsNotRedone,
-            Mutant::MemberBackUnsaid,
-            Mutant::EpochNotBegun,
-            Mutant::ForkCutUnsaid,
-            Mutant::FilterLeftKept,
-            Mutant::OpenAsksForAll,
-            Mutant::MovedDeletedFirst,
-            Mutant::ReplacedEarly,
-        ]
+    fn mutants(&self) -> &'static [PlantedFault] {
+        faults::mkvs::OF_CRASHES
     }
 
     fn scripts(&self, seed: u64, round: u64) -> Vec<Script> {
         scripts::all(seed, round)
     }
 
-    fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::GivenUpUnmarked]
+    fn damage_mutants(&self) -> &'static [PlantedFault] {
+        faults::mkvs::OF_DAMAGE
     }
 
     // The logs of devices are replayed, and sweeps are not logged.

@@ -1,13 +1,13 @@
 //! Planted faults, to check that the explorer sees them.
 //!
-//! There are two kinds: the [`Mutant`]s that an engine and the pool query by name, and each flush
-//! or fence call of the source, dropped one by one. A call site whose loss is never seen is either
+//! There are two kinds: the named faults of an engine ([`crate::faults`]), and each flush or fence
+//! call of the source, dropped one by one. A call site whose loss is never seen is either
 //! redundant (a cost without a use) or not tested.
 
 use std::fmt;
 use std::time::Instant;
 
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{DropSite, Verb};
 
 use crate::concurrent::{Load, check_durable};
@@ -21,7 +21,7 @@ use crate::subject::Engine;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// A fault by name.
-    Planted(Mutant),
+    Planted(PlantedFault),
     /// A dropped flush or fence of the source.
     Lost(DropSite),
 }
@@ -69,6 +69,8 @@ pub fn heading() -> String {
     format!("{:<58} {:>9} {:>8}  {:<9} {}", "fault", "images", "time", "oracle", "what it saw")
 }
 
+/// Faults that are harmful only after a failed sync.
+const UNCHECKED: [&str; 2] = ["PublishedUnchecked", "GrowthUnchecked"];
 /// Maximum concurrent runs.
 const HISTORIES_MAX: u64 = 2000;
 
@@ -79,8 +81,7 @@ pub fn try_fault(engine: &dyn Engine, config: &Config, fault: Fault) -> Row {
         Fault::Planted(mutant) => config.mutant = Some(*mutant),
         Fault::Lost(site) => config.drop_site = Some(site.clone()),
     }
-    if matches!(config.mutant, Some(Mutant::PublishedUnchecked | Mutant::GrowthUnchecked)) {
-        // These faults are harmful only after a failed sync.
+    if config.mutant.is_some_and(|mutant| UNCHECKED.contains(&mutant.name())) {
         config.failing_every = config.failing_every.min(4);
     }
     let started = Instant::now();

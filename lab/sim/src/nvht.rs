@@ -4,9 +4,10 @@ use std::sync::{Arc, LazyLock};
 
 use lodestore_contract::Result;
 use lodestore_media::sim::{SimImage, SimSpec};
-use lodestore_media::{Mutant, OpenReport, Pool};
+use lodestore_media::{OpenReport, PlantedFault, Pool};
 use lodestore_nvht::{ENGINE, FORMAT, HashKind, Nvht, NvhtOptions};
 
+use crate::faults;
 use crate::pool_subject::PoolSubject;
 use crate::script::HASH_SEED;
 use crate::shape::Shape;
@@ -57,54 +58,20 @@ impl Engine for NvhtEngine {
         ENGINE
     }
 
-    // Without `HeaderChecksumIgnored`, for hikv's reason, and without faults of 16-byte entries and
-    // splits, which do not exist here. `GrowthLeftKept` and `GrowthNotSettled` are harmful only if
-    // freed space is reused within a growth, and epochs hold it longer than these short growths
-    // last. They have their own tests (`tests/suite/growth_nvht.rs`).
-    fn mutants(&self) -> &'static [Mutant] {
-        &[
-            Mutant::RecordNotFlushed,
-            Mutant::NoFenceBeforePublish,
-            Mutant::EntryNotFlushed,
-            Mutant::NoFenceAfterEntry,
-            Mutant::PublishBeforeRecord,
-            Mutant::ReuseBeforeDurable,
-            Mutant::ExtentWordLate,
-            Mutant::HeaderInPlace,
-            Mutant::CleanFlagKept,
-            Mutant::RegionNotInHeader,
-            Mutant::DeleteNotFlushed,
-            Mutant::StaleCheckpointTrusted,
-            Mutant::SealHeadKept,
-            Mutant::SweepBeforeDurable,
-            Mutant::RecordNotMarked,
-            Mutant::RootEarly,
-            Mutant::CreatedEarly,
-            Mutant::ReadUnpersisted,
-            Mutant::TableNotSettled,
-            Mutant::EntriesNotSettled,
-            Mutant::GrowthRootEarly,
-            Mutant::GrowthCursorEarly,
-            Mutant::GrowthNotFenced,
-            Mutant::GrowthNotZeroed,
-            Mutant::GrowthCopiesKept,
-            Mutant::ReachNotFlushed,
-            Mutant::PublishedUnchecked,
-            Mutant::GrowthUnchecked,
-            Mutant::BatchNotLogged,
-            Mutant::BatchLogNotDisarmed,
-            Mutant::BatchRedoSkipped,
-            Mutant::BatchLogNotSettled,
-            Mutant::ConditionIgnored,
-        ]
+    fn mutants(&self) -> &'static [PlantedFault] {
+        faults::nvht::OF_CRASHES
     }
 
-    fn mutants_of_threads(&self) -> &'static [Mutant] {
-        &[Mutant::ReadUnpersisted]
+    fn mutants_of_threads(&self) -> &'static [PlantedFault] {
+        faults::nvht::OF_THREADS
     }
 
-    fn damage_mutants(&self) -> &'static [Mutant] {
-        &[Mutant::RecordChecksumIgnored, Mutant::SealIgnored, Mutant::EntryCheckIgnored]
+    fn damage_mutants(&self) -> &'static [PlantedFault] {
+        faults::nvht::OF_DAMAGE
+    }
+
+    fn other_mutants(&self) -> &'static [PlantedFault] {
+        faults::nvht::OF_GROWTHS
     }
 
     fn create(&self, spec: &SimSpec, shape: &Shape) -> Result<Box<dyn Subject>> {

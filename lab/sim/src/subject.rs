@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lodestore_contract::{Direction, Result, Store};
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{Recorder, Rng, SimImage, SimSpec};
 
 use crate::op::{Op, Outcome};
@@ -59,17 +59,22 @@ pub trait Engine: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Returns the planted faults that it supports.
-    fn mutants(&self) -> &'static [Mutant];
+    fn mutants(&self) -> &'static [PlantedFault];
 
     /// Returns those of them that are harmful only with concurrency: concurrent histories look for
     /// them.
-    fn mutants_of_threads(&self) -> &'static [Mutant] {
+    fn mutants_of_threads(&self) -> &'static [PlantedFault] {
         &[]
     }
 
     /// Returns the planted faults that are harmful only if bytes are damaged, for the damage
     /// explorer.
-    fn damage_mutants(&self) -> &'static [Mutant] {
+    fn damage_mutants(&self) -> &'static [PlantedFault] {
+        &[]
+    }
+
+    /// Returns further planted faults, which only tests of their own look for.
+    fn other_mutants(&self) -> &'static [PlantedFault] {
         &[]
     }
 

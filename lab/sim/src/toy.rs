@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lodestore_contract::{Direction, Error, Result, now_millis};
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{Recorder, SimImage, SimSpec};
 
+use crate::faults::toy as faults;
 use crate::op::{Held, Op, Outcome, State};
 use crate::shape::Shape;
 use crate::subject::{Engine, Pair, Subject};
@@ -52,8 +53,8 @@ impl Engine for Toy {
         "toy"
     }
 
-    fn mutants(&self) -> &'static [Mutant] {
-        &[Mutant::ToyLengthFirst, Mutant::ToyDataNotFlushed, Mutant::ToyLengthNotFenced, Mutant::ToyRecoveryTwice]
+    fn mutants(&self) -> &'static [PlantedFault] {
+        faults::OF_CRASHES
     }
 
     // The toy writes to its recorder, without a pool that could be poisoned.
@@ -132,9 +133,7 @@ impl Inner {
     fn publish(&mut self, recorder: &Recorder, half: u64, len: u64) {
         self.set_root(recorder, half, len);
         recorder.flush(0, 0, 8);
-        if !recorder.mutant(Mutant::ToyLengthNotFenced) {
-            recorder.fence();
-        }
+        recorder.fence();
         (self.half, self.len) = (half, len);
     }
 
@@ -151,15 +150,13 @@ impl Inner {
             }
         }
         let (half, at, len) = (self.half, Self::start(self.half) + self.len, self.len + bytes.len() as u64);
-        if recorder.mutant(Mutant::ToyLengthFirst) {
+        if recorder.has_fault(faults::LENGTH_FIRST) {
             self.publish(recorder, half, len);
         }
         self.store(recorder, at, &bytes);
-        if !recorder.mutant(Mutant::ToyDataNotFlushed) {
-            recorder.flush(0, at, bytes.len() as u64);
-        }
+        recorder.flush(0, at, bytes.len() as u64);
         recorder.fence();
-        if !recorder.mutant(Mutant::ToyLengthFirst) {
+        if !recorder.has_fault(faults::LENGTH_FIRST) {
             self.publish(recorder, half, len);
         }
         Ok(())
@@ -167,7 +164,7 @@ impl Inner {
 
     /// Writes the live pairs into the other half and switches to it.
     fn rewrite(&mut self, recorder: &Recorder) {
-        let other = if recorder.mutant(Mutant::ToyRecoveryTwice) { self.half } else { 1 - self.half };
+        let other = if recorder.has_fault(faults::RECOVERY_TWICE) { self.half } else { 1 - self.half };
         let log: Vec<u8> = self.pairs.iter().flat_map(|(key, held)| entry(PUT_ID, key, held)).collect();
         self.store(recorder, Self::start(other), &log);
         recorder.flush(0, Self::start(other), log.len() as u64);

@@ -9,6 +9,7 @@
 //! * [`mask`]: source text without the content of strings and comments.
 //! * [`language`]: width of comments, banned phrases, starts and lengths of sentences.
 //! * [`shape`]: lengths of files and functions, names of constants, unsafe code.
+//! * [`faults`]: planted faults in product code.
 //! * [`cycles`]: import cycles between the top-level modules of a crate.
 //! * [`heads`]: the sections at the head of each crate.
 //! * [`map`]: the map of the crates in ARCHITECTURE.md.
@@ -20,6 +21,7 @@
 
 pub mod allowances;
 pub mod cycles;
+pub mod faults;
 pub mod heads;
 pub mod language;
 pub mod map;
@@ -51,6 +53,9 @@ pub enum Rule {
     FunctionLength,
     /// `unsafe` occurs in a crate that is not in [`shape::UNSAFE_CRATES`].
     UnsafeCode,
+    /// A function of the product has a planted fault as a parameter, or a line names one of another
+    /// crate.
+    PlantedFault,
     /// Top-level modules of a crate import each other in a cycle.
     ImportCycle,
     /// The head of a crate lacks a section of [`heads::SECTIONS`].
@@ -63,7 +68,7 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, in the order of their reports.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::CommentWidth,
         Self::BannedPhrase,
         Self::SentenceStart,
@@ -73,6 +78,7 @@ impl Rule {
         Self::FileLength,
         Self::FunctionLength,
         Self::UnsafeCode,
+        Self::PlantedFault,
         Self::ImportCycle,
         Self::CrateHead,
         Self::CrateMap,
@@ -91,6 +97,7 @@ impl Rule {
             Self::FileLength => "file-length",
             Self::FunctionLength => "function-length",
             Self::UnsafeCode => "unsafe-code",
+            Self::PlantedFault => "planted-fault",
             Self::ImportCycle => "import-cycle",
             Self::CrateHead => "crate-head",
             Self::CrateMap => "crate-map",
@@ -126,6 +133,7 @@ pub fn check_files(files: &[tree::File]) -> Vec<Finding> {
             let masked = mask::Masked::new(&file.text);
             findings.extend(language::check_comments(&file.path, &masked));
             findings.extend(shape::check_source(&file.path, &masked));
+            findings.extend(faults::check_source(file, &masked));
         } else if file.path.ends_with(".md") {
             findings.extend(language::check_markdown(&file.path, &file.text));
         } else {

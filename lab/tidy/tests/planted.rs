@@ -46,6 +46,18 @@ fn violations() -> Vec<Planted> {
         planted(Rule::FileLength, source, "\n".repeat(501), "\n".repeat(500)),
         planted(Rule::FunctionLength, source, function(71), function(70)),
         planted(Rule::UnsafeCode, source, "fn a() { unsafe { b() } }\n", "fn a() { b(\"unsafe\") } // unsafe\n"),
+        planted(
+            Rule::PlantedFault,
+            source,
+            "trait A {\n    fn b(&self, (c, d): (u8, u8), fault: Option<PlantedFault>);\n}\n",
+            "fn has_fault(fault: PlantedFault) -> bool { planted(fault) }\n",
+        ),
+        planted(
+            Rule::PlantedFault,
+            source,
+            "use lodestore_b::{C, planted};\n",
+            "use crate::planted;\nuse lodestore_b::C;\n",
+        ),
         planted(Rule::SourcePath, source, "// `a/b.rs` has it.\n", "// `src/b.rs` has it, as `b.rs`.\n"),
         planted(Rule::CrateHead, "crates/a/src/lib.rs", HEAD.replace("# Modules", "# Files"), HEAD),
     ]

@@ -17,13 +17,14 @@ use std::time::Instant;
 
 use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, Quiet, own_work};
+use lodestore_media::{Quiet, own_work};
 
 use crate::background::scheduler::Background;
 use crate::background::table_writer::Output;
 use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::memtable::separation::Separated;
+use crate::planted;
 use crate::tree::counts::Counts;
 use crate::values::Dead;
 use crate::values::separator::Expired;
@@ -223,7 +224,7 @@ impl Background {
         }
         let added =
             runs.iter().flat_map(|(range, tables)| tables.iter().map(|table| (*range, Arc::clone(&table.descriptor))));
-        if self.pool.mutant(Mutant::LogFreedEarly) {
+        if self.pool.has_fault(planted::LOG_FREED_EARLY) {
             memtable.log.overwrite();
         }
         let mut values = memtable.dead().changes();

@@ -26,10 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_media::{Mutant, crc32c};
+use lodestore_media::crc32c;
 
 use crate::background::scheduler::Background;
 use crate::locks::lock;
+use crate::planted;
 use crate::sst::{Slot, hash};
 use crate::tree::counts::Counts;
 use crate::values::Dead;
@@ -92,7 +93,7 @@ impl Background {
                 Some(Reference { expiry, expired: !known.is_live() })
             }
             // A newer large value is excluded: the two would replace each other forever.
-            Some(Known::Value(..) | Known::Deleted) if self.pool.mutant(Mutant::ValueMovedBlindly) => {
+            Some(Known::Value(..) | Known::Deleted) if self.pool.has_fault(planted::VALUE_MOVED_BLINDLY) => {
                 Some(Reference { expiry: None, expired: false })
             }
             _ => None,
@@ -107,7 +108,7 @@ impl Background {
     pub(crate) fn collect(&self, segment: &Arc<ValueSegment>) -> Result<()> {
         self.quiesce_writes()?;
         // A planted fault that ends the segment in the manifest only: its space is still read here.
-        let early = self.pool.mutant(Mutant::ValueEndedEarly).then(|| self.view.load_full());
+        let early = self.pool.has_fault(planted::VALUE_ENDED_EARLY).then(|| self.view.load_full());
         if early.is_some() {
             self.retire(segment)?;
         }
@@ -154,7 +155,7 @@ impl Background {
         let values: Vec<_> = group.iter().map(|record| (record.key, record.value)).collect();
         let writing = self.order.writing();
         let moved = self.append_values(&values, Appender::Collector)?;
-        if self.pool.mutant(Mutant::ValueFreedEarly) {
+        if self.pool.has_fault(planted::VALUE_FREED_EARLY) {
             for record in group {
                 let from = segment.at.add(record.pointer.value_offset(record.key.len()));
                 self.pool.zero(from, record.value.len());

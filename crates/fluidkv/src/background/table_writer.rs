@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::Mutant;
 
 use crate::background::scheduler::Background;
 use crate::layout::KIND_TABLE;
@@ -168,10 +167,7 @@ impl<'a> Output<'a> {
     /// [`Error::Full`], [`Error::Poisoned`].
     pub(crate) fn finish(mut self) -> Result<(Vec<Arc<TableHandle>>, Dead, Expired)> {
         self.end_table()?;
-        if !self.inner.pool.mutant(Mutant::TableNotFenced) {
-            self.inner.pool.fence();
-        }
-        self.inner.pool.check()?;
+        self.inner.pool.fence_checked()?;
         Ok((std::mem::take(&mut self.done.0), self.dead, self.expired))
     }
 }

@@ -20,12 +20,12 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Batch, BatchOp, Commit, Error, Expiry, RangeCondition, Result, Visit};
-use lodestore_media::Mutant;
 
 use crate::db::inner::Inner;
 use crate::db::scan::scan;
 use crate::db::write::Retries;
 use crate::options::THRESHOLD_MIN;
+use crate::planted;
 use crate::sst::{Slot, hash};
 use crate::tree::budget::BATCH_OPERATION_BYTES;
 use crate::version::view::View;
@@ -120,7 +120,7 @@ impl Inner {
     /// Locks the stripes of all operations and conditions. A condition on a range locks all
     /// stripes, so that no key can be added to the range.
     fn lock_stripes(&self, ops: &[Op<'_>], conditions: &Conditions<'_, '_>) -> Vec<MutexGuard<'_, ()>> {
-        if !conditions.ranges.is_empty() && !self.pool.mutant(Mutant::RangeNotLocked) {
+        if !conditions.ranges.is_empty() && !self.pool.has_fault(planted::RANGE_NOT_LOCKED) {
             return self.order.lock_all_stripes();
         }
         self.order.lock_all(ops.iter().map(|op| op.key).chain(conditions.keys.iter().copied()).map(hash))
@@ -186,9 +186,9 @@ impl Inner {
         let writing = self.order.writing();
         let stripes = self.lock_stripes(ops, conditions);
         match self.check_conditions(conditions)? {
-            Commit::Unmet(_) if self.pool.mutant(Mutant::ConditionIgnored) => {}
+            Commit::Unmet(_) if self.pool.has_fault(planted::CONDITION_IGNORED) => {}
             Commit::Unmet(index) => {
-                if self.pool.mutant(Mutant::UnmetBatchLogged) {
+                if self.pool.has_fault(planted::UNMET_BATCH_LOGGED) {
                     let _ = self.log_batch(&self.view.load().active, ops, self.order.next(), false);
                 }
                 return Ok(Commit::Unmet(index));

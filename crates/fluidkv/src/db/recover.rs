@@ -31,12 +31,13 @@ use std::time::{Duration, Instant};
 
 use lodestore_contract::threads::start_helpers;
 use lodestore_contract::{Error, RecoveryState, Result};
-use lodestore_media::{ExtentKind, Mutant, NvPtr, Pool};
+use lodestore_media::{ExtentKind, NvPtr, Pool};
 
 use crate::db::salvage;
 use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
 use crate::locks::lock;
 use crate::memtable::{Memtable, MemtableLimits, MemtableOptions, Records};
+use crate::planted;
 use crate::space::gauge::Gauge;
 use crate::space::sizes::Sizes;
 use crate::sst::hash;
@@ -150,7 +151,7 @@ pub(crate) fn read(pool: &Arc<Pool>, how: &RecoveryOptions, recovery: &Recovery)
     });
     let handles: Vec<_> = handles.collect();
     // A damaged manifest does not say which logs were flushed.
-    let is_counted = read_only.is_none() && !pool.mutant(Mutant::LogCountIgnored);
+    let is_counted = read_only.is_none() && !pool.has_fault(planted::LOG_COUNT_IGNORED);
     let log_counts = if is_counted { layout::log_counts(pool) } else { BTreeMap::new() };
     let segments = find_segments(pool, (state.flushed_generation(), &log_counts), how, (recovery, &mut damage))?;
     if read_only.is_none() {
@@ -197,7 +198,7 @@ fn read_manifest(pool: &Pool, how: &RecoveryOptions, damage: &mut Vec<Error>) ->
     let (end, next_number) = (replayed.end as u64, replayed.next_number);
     let read = layout::Reach { at: chain.first(), nonce: chain.nonce(), end, next_number };
     damage.extend(reach::check(pool, how.clean, &read)?);
-    if !how.settled && !pool.mutant(Mutant::ManifestNotSettled) {
+    if !how.settled {
         pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
         chain.flush(pool, end);
         pool.fence();
@@ -233,7 +234,7 @@ fn find_segments(
             Ok(Some(found)) => {
                 if found.header.generation > flushed {
                     recovery.corrupt.fetch_add(found.only_spare.into(), Ordering::Relaxed);
-                    let ignores_hint = pool.mutant(Mutant::EndHintIgnored);
+                    let ignores_hint = pool.has_fault(planted::END_HINT_IGNORED);
                     let least_end = if ignores_hint { 0 } else { found.least_end() };
                     let has_record = found.has_record(bytes);
                     let has_spare = found.has_spare;
@@ -313,7 +314,7 @@ fn reconcile_extents(
         (!held).then(|| Error::corrupt("the extent table", what()))
     };
     let mut lost: Vec<_> = used.iter().filter_map(|(at, kind, bytes)| missing(*at, *kind, *bytes)).collect();
-    let used: Vec<_> = used.into_iter().skip(usize::from(pool.mutant(Mutant::RecordNotMarked))).collect();
+    let used: Vec<_> = used.into_iter().skip(usize::from(pool.has_fault(planted::RECORD_NOT_MARKED))).collect();
     if allocator.is_recovering() && lost.is_empty() {
         let _guard = pool.epochs().pin();
         let marked = used.iter().map(|(at, kind, _)| allocator.mark_extent(pool, *at, *kind));
@@ -420,8 +421,8 @@ impl Replay<'_> {
         let known_end = segment.known_end.max(segment.least_end);
         let reader = SegmentReader::new(bytes, &segment.header, mode, known_end);
         let reader = reader.with_spare(segment.has_spare);
-        let reader = reader.ignoring_end(self.pool.mutant(Mutant::LogEndIgnored));
-        let mut reader = reader.skipping_holes(self.pool.mutant(Mutant::HoleSkipped));
+        let reader = reader.ignoring_end(self.pool.has_fault(planted::LOG_END_IGNORED));
+        let mut reader = reader.skipping_holes(self.pool.has_fault(planted::HOLE_SKIPPED));
         let base = segment.header.frame.base;
         for record in reader.by_ref() {
             let (at, record) = record.map_err(|damage| {
@@ -447,7 +448,7 @@ impl Replay<'_> {
             self.recovery.corrupt.fetch_add(outcome.lost_ranges, Ordering::Relaxed);
             self.recovery.left_out.fetch_add(outcome.lost_ranges, Ordering::Relaxed);
             self.recovery.is_lossy.fetch_or(outcome.lost_ranges > 0, Ordering::Relaxed);
-            if !self.how.settled && !self.pool.mutant(Mutant::LogNotSettled) {
+            if !self.how.settled {
                 self.pool.flush(segment.at, outcome.end as usize);
                 self.pool.flush(segment.at.add(spare_at(segment.header.capacity)), SPARE_BYTES);
                 self.pool.fence();
@@ -500,7 +501,7 @@ impl Replay<'_> {
         self.order.raise_last(number);
         if let Some(there) = self.memtable.index.get(&Records(self.pool), key)
             && self.number_of(there)? > number
-            && !self.pool.mutant(Mutant::ReplayIgnoresNumbers)
+            && !self.pool.has_fault(planted::REPLAY_IGNORES_NUMBERS)
         {
             self.note_dead(entry);
             return Ok(());

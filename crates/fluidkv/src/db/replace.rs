@@ -16,10 +16,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use lodestore_contract::{Expiry, Result};
-use lodestore_media::Mutant;
 
 use crate::db::inner::Inner;
 use crate::db::read::check_key;
+use crate::planted;
 use crate::sst::{Slot, hash};
 use crate::version::known::Known;
 use crate::version::range::Ranges;
@@ -177,12 +177,12 @@ impl Inner {
             Some(known) => Some(known),
             None => match prelookup.0.of(view, prelookup.1) {
                 Some(TableVersion::Same(expiry)) => Some(Known::Value(replace.old, expiry)),
-                Some(TableVersion::Other) if !self.pool.mutant(Mutant::ReplacedBlindly) => None,
+                Some(TableVersion::Other) if !self.pool.has_fault(planted::REPLACED_BLINDLY) => None,
                 _ => view.ranges.find(replace.key, hash, self.lookup_options(), &slot)?,
             },
         };
         let now = known.map_or(Ok(None), |known| self.value_of(replace.key, known))?;
-        let same = now.filter(|(value, _)| *value == replace.old || self.pool.mutant(Mutant::ReplacedBlindly));
+        let same = now.filter(|(value, _)| *value == replace.old || self.pool.has_fault(planted::REPLACED_BLINDLY));
         Ok(same.map(|(_, expiry)| expiry))
     }
 }

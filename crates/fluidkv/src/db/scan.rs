@@ -16,7 +16,7 @@ use std::sync::Arc;
 use lodestore_contract::{
     Direction, Entry, EntryChunk, Error, Expiry, Pair as Shown, Result, Scan, ScanRange, Snapshot, Visit,
 };
-use lodestore_media::{Mutant, Quiet};
+use lodestore_media::Quiet;
 
 use crate::background::RECLAIM_TIMEOUT;
 use crate::background::scheduler::Due;
@@ -24,6 +24,7 @@ use crate::db::close::Running;
 use crate::db::inner::Inner;
 use crate::db::read::check_key;
 use crate::locks::lock;
+use crate::planted;
 use crate::space::dram::MEMTABLE_DRAM_MIN;
 use crate::space::sizes::MEMTABLES_MAX;
 use crate::sst::{Cursor, Slot, hash};
@@ -252,7 +253,7 @@ impl Inner {
             true
         };
         walk_tables(self, &view, Bound::Unbounded, &mut show)?;
-        let left_out = self.pool.mutant(Mutant::LogPointersNotCounted);
+        let left_out = self.pool.has_fault(planted::LOG_POINTERS_NOT_COUNTED);
         for memtable in view.memtables().filter(|memtable| !memtable.is_empty() && !left_out) {
             let mut cursor = MemtableCursor::new(memtable, u64::MAX, Bound::Unbounded, Direction::Forward);
             while let Some(pair) = cursor.next()? {

@@ -12,11 +12,11 @@ use std::time::Instant;
 use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_value};
 use lodestore_contract::{Batch, BatchOp, Error, Event, Expiry, Result};
 use lodestore_index::Pin;
-use lodestore_media::Mutant;
 
 use crate::db::inner::Inner;
 use crate::db::read::check_key;
 use crate::layout::STORED_MAX;
+use crate::planted;
 use crate::sst::Slot;
 use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
@@ -116,11 +116,8 @@ impl Inner {
             log.store_entry(&record, number, &op)?;
             // The leaf of the index is fetched while the record is written back.
             let sought = memtable.seek(op.key, &pin);
-            if !self.pool.mutant(Mutant::NoFenceBeforePublish) {
-                // The write is durable after this fence. Readers see it after that.
-                self.pool.fence();
-            }
-            self.pool.check()?;
+            // The write is durable after this fence. Readers see it after that.
+            self.pool.fence_checked()?;
             log.advance(&record);
             let replaced = memtable.publish_sought(sought, plan.hash, record.position(), keep);
             let is_dram_check_due = log.end_record(&record);
@@ -172,7 +169,7 @@ impl Inner {
         drop(writing);
         // The last holder of a view frees its memtable and tables, without a lock.
         drop(view);
-        if waits && !self.pool.mutant(Mutant::AnsweredBeforeSync) {
+        if waits && !self.pool.has_fault(planted::ANSWERED_BEFORE_SYNC) {
             self.wait_committed(log, number)?;
         }
         if is_full {

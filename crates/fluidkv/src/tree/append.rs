@@ -4,7 +4,6 @@
 //! appends.
 
 use lodestore_contract::Result;
-use lodestore_media::Mutant;
 
 use crate::memtable::Memtable;
 use crate::sst::hash;
@@ -31,11 +30,8 @@ impl Tree {
         let mut log = memtable.log.lock();
         let reserved = log.reserve(len, frees_space || only_deletes(ops), &self.reserve)?;
         let positions = log.store_batch(&reserved, number, ops)?;
-        if !self.pool.mutant(Mutant::BatchNotLogged) {
-            // The batch is durable after this fence.
-            self.pool.fence();
-        }
-        self.pool.check()?;
+        // The batch is durable after this fence.
+        self.pool.fence_checked()?;
         log.advance(&reserved);
         log.end_record(&reserved);
         Ok(positions)

@@ -44,10 +44,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use lodestore_contract::{Error, PoisonReason, Result};
-use lodestore_media::{MediumKind, Mutant};
+use lodestore_media::MediumKind;
 
 use crate::locks::lock;
 use crate::memtable::Memtable;
+use crate::planted;
 use crate::tree::Tree;
 use crate::tree::counts::Counts;
 use crate::tree::sequence::Order;
@@ -104,7 +105,7 @@ impl Tree {
         let (len, mut open) = (content.len(&self.pool)?, memtable.log.lock());
         if !open.fits(len) {
             // A new segment begins only when everything before it in the log is durable.
-            if !self.pool.mutant(Mutant::SuccessorEarly) {
+            if !self.pool.has_fault(planted::SUCCESSOR_EARLY) {
                 self.commit_all_pending(log)?;
             }
             open.mark_durable_end(log.group.done());
@@ -122,7 +123,7 @@ impl Tree {
         {
             memtable.separation.note_moved(positions);
         }
-        let early = self.pool.mutant(Mutant::PublishedBeforeSync);
+        let early = self.pool.has_fault(planted::PUBLISHED_BEFORE_SYNC);
         let mut write = Some(Pending { memtable, positions });
         log.group.join(number, |gathered| {
             spare.into_iter().flatten().for_each(|spare| gathered.add(spare));
@@ -163,15 +164,12 @@ impl Tree {
     /// `append_lock`.
     fn commit_group(&self, log: &SharedLog, gathered: &Gathered<Pending>, last: u64) -> bool {
         let pool = &self.pool;
-        if !pool.mutant(Mutant::RecordNotFlushed) {
-            gathered.ranges.iter().for_each(|(at, len)| pool.flush(*at, *len));
-        }
+        gathered.ranges.iter().for_each(|(at, len)| pool.flush(*at, *len));
         let is_batch = |write: &Pending| matches!(write.positions, Positions::Batch(_));
-        let unlogged = pool.mutant(Mutant::BatchNotLogged) && gathered.writes.iter().any(is_batch);
-        if !pool.mutant(Mutant::NoFenceBeforePublish) && !unlogged {
+        if !(pool.has_fault(planted::BATCH_NOT_LOGGED) && gathered.writes.iter().any(is_batch)) {
             pool.fence();
         }
-        if pool.check().is_err() && !pool.mutant(Mutant::PublishedUnchecked) {
+        if pool.check().is_err() {
             return false;
         }
         Counts::add(&self.counts.commits, 1);
@@ -225,7 +223,7 @@ impl Tree {
         loop {
             let stripe = self.order.lock(hash);
             let last = log.last_of(Order::stripe_of(hash));
-            if log.group.done() >= last || self.pool.mutant(Mutant::ReadsBeforePending) {
+            if log.group.done() >= last || self.pool.has_fault(planted::READS_BEFORE_PENDING) {
                 return Ok(stripe);
             }
             if tries == STRIPE_RELEASES_MAX {

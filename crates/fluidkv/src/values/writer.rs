@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
-use lodestore_media::{Mutant, thread_slot};
+use lodestore_media::thread_slot;
 
 use super::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, record_len};
 use super::segment::ValueSegment;
@@ -52,10 +52,7 @@ impl ValueLog {
                 }
             }
         }
-        if !self.pool.mutant(Mutant::ValueNotFenced) {
-            self.pool.fence();
-        }
-        self.pool.check()?;
+        self.pool.fence_checked()?;
         Ok(pointers)
     }
 

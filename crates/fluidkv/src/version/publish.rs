@@ -25,10 +25,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use crate::layout::{Reach, publish_manifest, store_reach};
 use crate::memtable::Memtable;
+use crate::planted;
 use crate::space::reserve::Reserve;
 use crate::values::segment::Hold;
 use crate::version::manifest::chain::{Chain, Read};
@@ -112,7 +113,7 @@ impl Publisher {
         nonce: u64,
     ) -> Result<Self> {
         let mut this = Self::read_only(reserve, state, handles, hold, nonce);
-        let is_kept = pool.mutant(Mutant::ManifestKept) || pool.mutant(Mutant::ManifestNotWiped);
+        let is_kept = pool.has_fault(planted::MANIFEST_KEPT) || pool.has_fault(planted::MANIFEST_NOT_WIPED);
         let full = || Error::Full { needed: 0, capacity: pool.options().capacity };
         let made = if is_kept && old.ends.is_some() { Err(full()) } else { this.checkpoint(pool) };
         match (made, old.ends) {
@@ -210,14 +211,14 @@ impl Publisher {
         self.state.apply(edit).map_err(|refused| {
             Error::corrupt("manifest", format!("the manifest cannot apply the change: {refused}"))
         })?;
-        if pool.mutant(Mutant::TableFreedEarly) {
+        if pool.has_fault(planted::TABLE_FREED_EARLY) {
             self.free_removed(pool, edit);
         }
         let record = encode(edit, self.chain.nonce(), self.next_number);
-        if pool.mutant(Mutant::ReachEarly) {
+        if pool.has_fault(planted::REACH_EARLY) {
             self.store_reach(pool, (self.chain.end() + record.len() as u64, self.next_number + 1));
         }
-        self.chain.append(pool, &record, Mutant::EditNotFenced)?;
+        self.chain.append(pool, &record)?;
         self.next_number += 1;
         if matches!(edit, Edit::Flush { .. }) {
             self.mark_reach(pool)?;
@@ -476,11 +477,11 @@ impl Publisher {
         assert_eq!(bytes.len() as u64, self.checkpoint_bytes(), "what was to be free for it");
         let mut chain = Chain::new(nonce);
         chain.ensure_space(pool, &self.reserve, bytes.len() as u64)?;
-        if pool.mutant(Mutant::RootEarly) {
+        if pool.has_fault(planted::ROOT_EARLY) {
             publish_manifest(pool, chain.first());
             pool.fence();
         }
-        chain.append(pool, &bytes, Mutant::ManifestNotFenced)?;
+        chain.append(pool, &bytes)?;
         publish_manifest(pool, chain.first());
         pool.fence();
         pool.check()?;

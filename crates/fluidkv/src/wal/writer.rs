@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, NvPtr, Pool, slots_used, thread_slot};
+use lodestore_media::{NvPtr, Pool, slots_used, thread_slot};
 
 use self::segments::OpenSegment;
 use crate::locks::lock;
@@ -254,12 +254,7 @@ impl OpenLog<'_> {
             return Err(number_out_of_range());
         };
         self.protect_earlier();
-        let pool = &self.writer.pool;
-        if pool.mutant(Mutant::RecordNotFlushed) {
-            pool.store(reserved.at, &[header.as_bytes(), op.key, op.payload.bytes()].concat());
-        } else {
-            pool.store_durable(reserved.at, &[header.as_bytes(), op.key, op.payload.bytes()]);
-        }
+        self.writer.pool.store_durable(reserved.at, &[header.as_bytes(), op.key, op.payload.bytes()]);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use lodestore_contract::Result;
 
+use crate::fault::PlantedFault;
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
@@ -64,16 +65,8 @@ pub(crate) trait MediumAccess {
     fn prefetch_record(&self, _at: NvPtr, _len: usize) {}
     /// Frees the records that wait for readers, as far as possible. Called with no lock held.
     fn reclaim(&self);
-    /// The planted fault `TableNotSettled`.
-    fn not_settled(&self) -> bool {
-        false
-    }
-    /// The planted fault `StaleCheckpointTrusted`.
-    fn stale_trusted(&self) -> bool {
-        false
-    }
-    /// The planted fault `ExtentWordLate`.
-    fn word_late(&self) -> bool {
+    /// Returns whether this fault is planted.
+    fn has_fault(&self, _fault: PlantedFault) -> bool {
         false
     }
 }

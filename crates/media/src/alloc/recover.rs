@@ -31,6 +31,7 @@ use super::space::{Ranges, Space, read_word};
 use super::table::{Found, Word};
 use super::{Allocator, ChunkPosition, ExtentKind, SweepReport, lock, position_name};
 use crate::nvptr::NvPtr;
+use crate::planted;
 use crate::region_layout::RegionLayout;
 
 /// State that exists only while recovering.
@@ -142,7 +143,7 @@ impl Allocator {
         let trusted = clean && !tables.is_damaged;
         *lock(&self.findings) = tables.findings;
         for (layout, read) in tables.regions {
-            if !clean && !medium.not_settled() {
+            if !clean {
                 // A word that a killed process cleared without a flush could reappear over an
                 // extent allocated from now on.
                 for copy in layout.extent_words(0) {
@@ -171,7 +172,7 @@ impl Allocator {
             }
             recovery.regions.push((old, Bits::default()));
         }
-        let known = (trusted || medium.stale_trusted()) && self.load_occupancy(medium, &saved);
+        let known = (trusted || medium.has_fault(planted::STALE_CHECKPOINT_TRUSTED)) && self.load_occupancy(medium, &saved);
         for (position, word) in saved {
             let is_freed = space.free_extent(medium, position, word.chunks);
             debug_assert!(is_freed, "the table's extents are in use");

@@ -156,11 +156,9 @@ impl Space {
         let copies = layout.extent_words(position.chunk);
         let raw = table::encode(word, medium.stamp(), position.region, position.chunk);
         copies.iter().for_each(|copy| medium.put(*copy, raw));
-        if !medium.word_late() {
-            self.flush_words(medium);
-            copies.iter().for_each(|copy| medium.flush(*copy, 8));
-            medium.fence();
-        }
+        self.flush_words(medium);
+        copies.iter().for_each(|copy| medium.flush(*copy, 8));
+        medium.fence();
         debug_assert_eq!(self.word(medium, position), Found::Extent(word));
         Some(position)
     }

@@ -41,8 +41,8 @@ use std::sync::{Arc, Mutex};
 
 use lodestore_contract::{Error, PoisonReason, Result};
 
+use crate::fault::PlantedFault;
 use crate::file_names::VALUES_FILE;
-use crate::mutant::Mutant;
 use crate::mutex::lock;
 use crate::pool::Pool;
 
@@ -156,7 +156,7 @@ impl BlockFile {
             begun: AtomicU64::new(0),
             counts: Counts::default(),
         };
-        if makes_durable && found > 0 && !pool.mutant(Mutant::FileNotSettled) {
+        if makes_durable && found > 0 {
             opened.sync_now()?;
         }
         Ok(opened)
@@ -203,10 +203,10 @@ impl BlockFile {
         }
     }
 
-    /// Like [`Pool::mutant`], for the file's pool.
+    /// Like [`Pool::has_fault`], for the file's pool.
     #[inline]
-    pub fn mutant(&self, mutant: Mutant) -> bool {
-        self.pool.mutant(mutant)
+    pub fn has_fault(&self, fault: PlantedFault) -> bool {
+        self.pool.has_fault(fault)
     }
 
     fn path(&self) -> &Path {

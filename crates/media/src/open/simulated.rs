@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::header_writes::{first_header, write_first_header};
-use crate::mutant::Mutant;
+use crate::planted;
 use crate::region::Mapping;
 use crate::sim::{Recorder, SimImage, SimSpec};
 
@@ -103,7 +103,7 @@ impl Pool {
         if !PoolHeader::was_finished(region0) {
             return Err(Error::missing("a simulated pool"));
         }
-        let header = PoolHeader::newest(region0, "region 0", recorder.mutant(Mutant::HeaderChecksumIgnored))?;
+        let header = PoolHeader::newest(region0, "region 0", recorder.has_fault(planted::HEADER_CHECKSUM_IGNORED))?;
         check_engine(&header, engine, engine_format)?;
         let opts = options_in_force(opts, &header)?;
         let report = report_of(&header, boot::SIMULATED);

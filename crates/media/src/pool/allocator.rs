@@ -4,7 +4,7 @@ use lodestore_contract::{MediumUse, Result, VerifyReport, Wear};
 
 use super::Pool;
 use crate::alloc::{Allocator, Ends, ExtentKind, Freed, MediumAccess, SweepReport};
-use crate::mutant::Mutant;
+use crate::fault::PlantedFault;
 use crate::nvptr::NvPtr;
 use crate::region_layout::RegionLayout;
 
@@ -265,15 +265,7 @@ impl MediumAccess for Pool {
         self.epochs().reclaim_patiently(self);
     }
 
-    fn not_settled(&self) -> bool {
-        self.mutant(Mutant::TableNotSettled)
-    }
-
-    fn stale_trusted(&self) -> bool {
-        self.mutant(Mutant::StaleCheckpointTrusted)
-    }
-
-    fn word_late(&self) -> bool {
-        self.mutant(Mutant::ExtentWordLate)
+    fn has_fault(&self, fault: PlantedFault) -> bool {
+        Self::has_fault(self, fault)
     }
 }

@@ -8,8 +8,8 @@ use lodestore_contract::{Error, Event, PoisonReason, Result};
 
 use super::Pool;
 use crate::header_writes::write_header;
-use crate::mutant::Mutant;
 use crate::options::Prefault;
+use crate::planted;
 use crate::probe::MediumKind;
 use crate::region::Mapping;
 use crate::region_header::{REGION_HEADER_USED_BYTES, RegionHeader};
@@ -66,7 +66,7 @@ impl Pool {
         self.memory.fence();
         // The header must not name a region whose own header is not durable.
         self.check()?;
-        if !self.mutant(Mutant::RegionNotInHeader) {
+        if !self.has_fault(planted::REGION_NOT_IN_HEADER) {
             control.header.regions = u32::from(index) + 1;
             write_header(&self.memory, &mut control.header);
         }

@@ -7,8 +7,8 @@ use lodestore_contract::{Durability, Error, PoisonReason, Result};
 
 use super::{Control, Pool};
 use crate::header_writes::{raise_generation, write_header};
-use crate::mutant::Mutant;
 use crate::open_state::OpenState;
+use crate::planted;
 use crate::probe::MediumKind;
 use crate::store_dir::StoreDir;
 
@@ -38,7 +38,7 @@ impl Pool {
         {
             let mut control = self.control();
             self.check()?;
-            if control.header.is_damaged || self.mutant(Mutant::SalvageForgotten) {
+            if control.header.is_damaged || self.has_fault(planted::SALVAGE_FORGOTTEN) {
                 return Ok(());
             }
             control.header.is_damaged = true;
@@ -64,6 +64,7 @@ impl Pool {
     /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`],
     /// [`Error::ForeignProcess`] in a process that was forked from the one that opened it.
     #[inline]
+    #[cfg_attr(feature = "sim", track_caller)]
     pub fn check(&self) -> Result<()> {
         if self.memory.state.is_open() { Ok(()) } else { self.refusal() }
     }
@@ -102,9 +103,12 @@ impl Pool {
     }
 
     #[cold]
+    #[cfg_attr(feature = "sim", track_caller)]
     fn refusal(&self) -> Result<()> {
         self.check_process()?;
         match self.memory.cause() {
+            #[cfg(feature = "sim")]
+            Some(_) if self.memory.is_unchecked(std::panic::Location::caller()) => Ok(()),
             Some(cause) => Err(Error::Poisoned { cause }),
             None => Err(Error::Closed),
         }

@@ -1,6 +1,6 @@
 //! The behaviour of a simulated pool, and the content that a crash leaves.
 
-use crate::mutant::Mutant;
+use crate::fault::PlantedFault;
 use crate::sim::event::Verb;
 use crate::sim::file::{FailingCall, VALUES};
 
@@ -27,7 +27,7 @@ pub struct SimSpec {
     /// Records from the start; can be switched later.
     pub record: bool,
     /// The planted fault, if any.
-    pub mutant: Option<Mutant>,
+    pub mutant: Option<PlantedFault>,
     /// The call site whose flushes or fences are lost, if any.
     pub drop_site: Option<DropSite>,
     /// The number of the failing fence from the pool's beginning, as for

@@ -32,6 +32,7 @@ mod image;
 mod model;
 mod recorder;
 mod rng;
+mod site;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +44,7 @@ pub use image::{DropSite, SimImage, SimSpec};
 pub use model::LineModel;
 pub use recorder::{Log, Recorder, Watch};
 pub use rng::Rng;
+pub use site::{Change, Site, Source};
 
 /// Bytes of a cache line.
 pub const LINE: u32 = 64;

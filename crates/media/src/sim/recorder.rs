@@ -11,12 +11,13 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::mutant::Mutant;
+use crate::fault::PlantedFault;
 use crate::mutex::lock;
 use crate::sim::event::{Event, Trace, Verb, What};
 use crate::sim::file::{BrokenPlace, FailingCall, VALUES};
-use crate::sim::image::{DropSite, SimSpec};
+use crate::sim::image::SimSpec;
 use crate::sim::rng::Rng;
+use crate::sim::site::Changes;
 
 /// Records every store, flush and fence of one simulated pool, or of several. The regions of
 /// several pools follow each other, each pool's from its first index on, and one trace has the
@@ -34,7 +35,7 @@ struct Shared {
     recording: AtomicBool,
     /// On average one in this many steps yields the processor; 0: none.
     jitter: AtomicU32,
-    mutant: Option<Mutant>,
+    fault: Option<PlantedFault>,
     grain: u32,
     /// Fences until one fails, that one included; 0: none will.
     fails_in: AtomicU64,
@@ -63,7 +64,9 @@ pub struct Log {
     recording: bool,
     /// The first region index of the pool whose recorder holds the log.
     first: u16,
-    drop_site: Option<DropSite>,
+    changes: Changes,
+    /// Flushes that wait for a later fence of their thread.
+    delayed: Vec<(u16, What)>,
     events: Vec<Event>,
     sites: BTreeMap<(Verb, &'static str, u32), u64>,
     /// The bytes of the values file (`file.rs`).
@@ -83,7 +86,8 @@ impl Recorder {
         let log = Log {
             recording: spec.record,
             first: 0,
-            drop_site: spec.drop_site.clone(),
+            changes: Changes::of(spec),
+            delayed: Vec::new(),
             events: Vec::new(),
             sites: BTreeMap::new(),
             values: Vec::new(),
@@ -91,7 +95,7 @@ impl Recorder {
         let shared = Shared {
             recording: AtomicBool::new(spec.record),
             jitter: AtomicU32::new(0),
-            mutant: spec.mutant,
+            fault: spec.mutant,
             grain: spec.grain,
             fails_in: AtomicU64::new(spec.failing_fence),
             has_failed: AtomicBool::new(false),
@@ -133,8 +137,13 @@ impl Recorder {
 
     /// Returns whether this fault is planted.
     #[inline]
-    pub fn mutant(&self, mutant: Mutant) -> bool {
-        self.shared.mutant == Some(mutant)
+    pub fn has_fault(&self, fault: PlantedFault) -> bool {
+        self.shared.fault == Some(fault)
+    }
+
+    /// Returns whether a planted fault lets the checks of this statement pass after a failed sync.
+    pub(crate) fn is_unchecked(&self, site: &Location<'_>) -> bool {
+        self.lock().changes.is_unchecked(site)
     }
 
     pub(super) fn failing_call(&self) -> MutexGuard<'_, Option<FailingCall>> {
@@ -325,7 +334,29 @@ impl Log {
     /// Like [`Recorder::store`].
     #[track_caller]
     pub fn store(&mut self, region: u16, offset: u64, bytes: &[u8]) {
-        let (site, region) = (Location::caller(), self.global_region(region));
+        self.store_from(Location::caller(), region, offset, bytes);
+    }
+
+    /// Like [`Recorder::store`], by this statement.
+    pub(crate) fn store_from(&mut self, site: &'static Location<'static>, region: u16, offset: u64, bytes: &[u8]) {
+        if self.changes.loses(Verb::Store, site) {
+            return;
+        }
+        if self.changes.zeroes_first(site) {
+            return self.store_zero_first(site, region, offset, bytes);
+        }
+        self.push_words(site, region, offset, bytes);
+    }
+
+    /// Records the words of a store.
+    fn push_words(
+        &mut self,
+        site: &'static Location<'static>,
+        region: u16,
+        offset: u64,
+        bytes: &[u8],
+    ) {
+        let region = self.global_region(region);
         let end = offset + bytes.len() as u64;
         let mut at = offset;
         while at < end {
@@ -341,31 +372,59 @@ impl Log {
         }
     }
 
-    /// Records a 16-byte swap of two words: they may tear, either one first.
-    #[track_caller]
-    pub fn store_pair(&mut self, region: u16, offset: u64, pair: (u64, u64)) {
+    /// Records a store, by words that a planted fault stores one by one: a zero in place of the
+    /// first, durably, then the others, then the first.
+    fn store_zero_first(&mut self, site: &'static Location<'static>, region: u16, offset: u64, bytes: &[u8]) {
+        self.push_words(site, region, offset, &[0; 8]);
+        let thread = self.thread();
+        self.push(What::Flush { region: self.global_region(region), offset, len: 8, thread }, site);
+        self.push(What::Fence { thread }, site);
+        let (first, others) = bytes.split_at(8);
+        self.push_words(site, region, offset + 8, others);
+        self.push_words(site, region, offset, first);
+    }
+
+    /// Records a 16-byte swap of two words by this statement: they may tear, either one first.
+    pub(crate) fn store_pair_from(
+        &mut self,
+        site: &'static Location<'static>,
+        region: u16,
+        offset: u64,
+        pair: (u64, u64),
+    ) {
         assert!(offset.is_multiple_of(16), "a 16-byte swap at {offset:#x}");
         let mut bytes = [0u8; 16];
         bytes[..8].copy_from_slice(&pair.0.to_le_bytes());
         bytes[8..].copy_from_slice(&pair.1.to_le_bytes());
-        self.store(region, offset, &bytes);
+        self.store_from(site, region, offset, &bytes);
     }
 
     /// Like [`Recorder::flush`].
     #[track_caller]
     pub fn flush(&mut self, region: u16, offset: u64, len: u64) {
         let (site, region) = (Location::caller(), self.global_region(region));
-        if !self.is_lost(Verb::Flush, site) {
-            self.push(What::Flush { region, offset, len, thread: self.thread() }, site);
+        if self.is_lost(Verb::Flush, site) {
+            return;
         }
+        let (thread, is_delayed) = (self.thread(), self.changes.delays(site));
+        let flush = What::Flush { region, offset, len, thread };
+        if is_delayed { self.delayed.push((thread, flush)) } else { self.push(flush, site) }
     }
 
     /// Like [`Recorder::fence`].
     #[track_caller]
     pub fn fence(&mut self, holds: bool) {
         let (site, thread) = (Location::caller(), self.thread());
-        if !self.is_lost(Verb::Fence, site) {
-            self.push(if holds { What::Fence { thread } } else { What::FailedFence { thread } }, site);
+        if self.is_lost(Verb::Fence, site) {
+            return;
+        }
+        let fence = if holds { What::Fence { thread } } else { What::FailedFence { thread } };
+        self.push(fence, site);
+        if self.changes.ends_delay(site) {
+            let (own, others) = self.delayed.drain(..).partition::<Vec<_>, _>(|(by, _)| *by == thread);
+            self.delayed = others;
+            own.into_iter().for_each(|(_, flush)| self.push(flush, site));
+            self.push(fence, site);
         }
     }
 
@@ -374,8 +433,6 @@ impl Log {
         if self.recording {
             *self.sites.entry((verb, site.file(), site.line())).or_default() += 1;
         }
-        self.drop_site
-            .as_ref()
-            .is_some_and(|drop| drop.verb == verb && drop.line == site.line() && drop.file == site.file())
+        self.changes.loses(verb, site)
     }
 }

@@ -12,7 +12,7 @@ use crate::apply::{apply, is_refusal};
 use crate::command::{Command, Copied, Vote, WriteOp};
 use crate::lock;
 use crate::operation::Operation;
-use crate::planted::Fault;
+use crate::planted;
 
 /// Maximum number of other callers' commands that a caller executes before it continues its own
 /// work.
@@ -190,7 +190,7 @@ impl Device {
     fn write(&self, op: &WriteOp) -> Vote {
         let operation = &op.operation;
         let apply = || apply(&*self.store, &operation.key, &operation.mutation, op.is_new);
-        let early = self.planted.is(Fault::OpLogBehindStore).then(apply);
+        let early = self.planted.has_fault(planted::OP_LOG_BEHIND_STORE).then(apply);
         if let Some(log) = &self.log {
             match log.append(operation, self.applied()) {
                 Ok(()) => {}

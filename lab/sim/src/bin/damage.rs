@@ -13,12 +13,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 use std::{env, fs, process, thread};
 
-use lodestore_media::Mutant;
 use lodestore_sim::damage::fault::Kind;
 use lodestore_sim::damage::minimize::minimize;
 use lodestore_sim::damage::open::{are_few, is_known};
 use lodestore_sim::damage::planted::seen_case;
 use lodestore_sim::damage::{CaseId, Config, Failure, Progress, Report, Signature, explore, print, table};
+use lodestore_sim::faults::named;
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::{HashEngine, NOSEP_MODE_FLAG};
 use lodestore_sim::hikv::HiKvEngine;
@@ -33,6 +33,7 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 struct Args {
     engine: String,
+    mutant: Option<String>,
     config: Config,
     table: bool,
     table_into: Option<String>,
@@ -71,6 +72,7 @@ fn arguments() -> Result<Args, String> {
     let config = Config::default();
     let mut args = Args {
         engine: "hikv".into(),
+        mutant: None,
         config,
         table: false,
         table_into: None,
@@ -92,11 +94,7 @@ fn arguments() -> Result<Args, String> {
                 args.config.case = Some(case.ok_or_else(|| format!("--case needs B.I; {USAGE}"))?);
                 args.minimize = true;
             }
-            "--mutant" => {
-                let wanted = given.next().ok_or(USAGE)?;
-                let known = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == wanted);
-                args.config.mutant = Some(known.ok_or_else(|| format!("no mutant {wanted}"))?);
-            }
+            "--mutant" => args.mutant = Some(given.next().ok_or(USAGE)?),
             "--only" => {
                 let wanted = given.next().ok_or(USAGE)?;
                 let known = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == wanted);
@@ -191,8 +189,11 @@ fn show_report(engine: &dyn Engine, args: &Args, report: &Report) {
 }
 
 fn run() -> Result<bool, String> {
-    let args = arguments()?;
+    let mut args = arguments()?;
     let engine = engine_of(&args.engine)?;
+    if let Some(name) = &args.mutant {
+        args.config.mutant = Some(named(&*engine, name).ok_or_else(|| format!("{} has no mutant {name}", engine.name()))?);
+    }
     let progress: &'static Progress = Box::leak(Box::new(Mutex::new(vec![None; args.config.threads.max(1)])));
     watch(progress);
     println!("engine {}, seed {}", engine.name(), args.config.seed);

@@ -15,11 +15,11 @@
 use std::process::ExitCode;
 use std::{env, fs, path::PathBuf};
 
-use lodestore_media::Mutant;
 use lodestore_sim::allocator::AllocatorEngine;
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::{explore, replay};
 use lodestore_sim::failure::Saved;
+use lodestore_sim::faults::named;
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
@@ -37,6 +37,7 @@ const USAGE: &str = "usage: explore [--engine hikv|nvht|fluidkv|hashkv|mkvs|allo
 struct Args {
     engine: String,
     fault: Option<KeyspaceFault>,
+    mutant: Option<String>,
     config: Config,
     out: PathBuf,
     replay: Option<PathBuf>,
@@ -52,6 +53,7 @@ fn arguments() -> Result<Args, String> {
     let mut args = Args {
         engine: "hikv".into(),
         fault: None,
+        mutant: None,
         config: Config::default(),
         out: "crash-image.txt".into(),
         replay: None,
@@ -74,11 +76,7 @@ fn arguments() -> Result<Args, String> {
             "--prefix" => args.config.prefix = true,
             "--script" => args.config.only_script = Some(number(&name, given.next())?),
             "--failing-every" => args.config.failing_every = number(&name, given.next())?,
-            "--mutant" => {
-                let wanted = given.next().ok_or(USAGE)?;
-                let known = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == wanted);
-                args.config.mutant = Some(known.ok_or_else(|| format!("no mutant {wanted}"))?);
-            }
+            "--mutant" => args.mutant = Some(given.next().ok_or(USAGE)?),
             "--fault" => {
                 let wanted = given.next().ok_or(USAGE)?;
                 let known = KeyspaceFault::ALL.into_iter().find(|fault| format!("{fault:?}") == wanted);
@@ -114,7 +112,7 @@ fn engine_of(name: &str, fault: Option<KeyspaceFault>) -> Result<Box<dyn Engine>
 }
 
 fn run() -> Result<bool, String> {
-    let args = arguments()?;
+    let mut args = arguments()?;
     if let Some(path) = &args.replay {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let saved = Saved::from_text(&text)?;
@@ -127,6 +125,9 @@ fn run() -> Result<bool, String> {
         return Ok(again.is_ok());
     }
     let engine = engine_of(&args.engine, args.fault)?;
+    if let Some(name) = &args.mutant {
+        args.config.mutant = Some(named(&*engine, name).ok_or_else(|| format!("{} has no mutant {name}", engine.name()))?);
+    }
     if args.config.prefix && !matches!(engine.name(), "fluidkv" | "keyspaces-fluidkv") {
         return Err(format!("{} keeps no prefix: --prefix is for fluidkv", engine.name()));
     }

@@ -1,6 +1,6 @@
 //! Smaller cases with the same kind of violation.
 
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::Rng;
 
 use super::fault::{Fault, kind_of};
@@ -15,13 +15,13 @@ const DAMAGE_COUNT: u64 = 24;
 
 struct Minimizer<'a> {
     engine: &'a dyn Engine,
-    mutant: Option<Mutant>,
+    mutant: Option<PlantedFault>,
     failure: Failure,
     runs: usize,
 }
 
 /// Returns a failure of the same breach with fewer damages and fewer operations.
-pub fn minimize(engine: &dyn Engine, failure: &Failure, mutant: Option<Mutant>) -> Failure {
+pub fn minimize(engine: &dyn Engine, failure: &Failure, mutant: Option<PlantedFault>) -> Failure {
     let mut minimizer = Minimizer { engine, mutant, failure: failure.clone(), runs: 0 };
     minimizer.drop_work();
     minimizer.drop_faults();

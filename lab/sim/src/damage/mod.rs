@@ -28,7 +28,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{Rng, SimImage, SimSpec};
 
 use crate::subject::Engine;
@@ -64,7 +64,7 @@ pub struct Config {
     /// One in this many images is killed and opened once more after the first reads.
     pub again_every: u64,
     /// The planted fault.
-    pub mutant: Option<Mutant>,
+    pub mutant: Option<PlantedFault>,
     /// Only damage of this kind.
     pub only: Option<Kind>,
     /// Stops at the first violation.
@@ -207,7 +207,7 @@ pub struct Known<'a> {
     /// Its structures.
     pub parts: &'a [map::Part],
     /// The planted fault.
-    pub mutant: Option<Mutant>,
+    pub mutant: Option<PlantedFault>,
 }
 
 /// The current case of each worker, for a watchdog.
@@ -252,7 +252,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Returns the specification of every simulated store here.
-pub fn spec(mutant: Option<Mutant>) -> SimSpec {
+pub fn spec(mutant: Option<PlantedFault>) -> SimSpec {
     SimSpec { mutant, ..SimSpec::default() }
 }
 
@@ -378,7 +378,7 @@ fn memory_used() -> u64 {
 /// # Errors
 ///
 /// The violation.
-pub fn run_case(engine: &dyn Engine, case: &Case, mutant: Option<Mutant>) -> Result<Option<Class>, Violation> {
+pub fn run_case(engine: &dyn Engine, case: &Case, mutant: Option<PlantedFault>) -> Result<Option<Class>, Violation> {
     let base = base::build(engine, &spec(mutant), &case.history, case.history_seed).map_err(|wrong| Violation {
         breach: Breach::Undamaged,
         phase: "history",

@@ -1,6 +1,6 @@
 //! Planted faults that only damage shows.
 
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 
 use super::model::Violation;
 use super::{CaseId, Config, Progress, Report, explore};
@@ -11,7 +11,7 @@ use crate::subject::Engine;
 pub fn seen_case(
     engine: &dyn Engine,
     config: &Config,
-    mutant: Mutant,
+    mutant: PlantedFault,
     without: &Report,
     progress: Option<&Progress>,
 ) -> Option<(CaseId, Violation)> {

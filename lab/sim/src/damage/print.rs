@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use lodestore_contract::{BatchOp, Expiry, Lifetime};
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 
 use super::base::End;
 use super::fault::Fault;
@@ -16,13 +16,13 @@ const NAMES: [(&str, &str); 13] = [
     ("BatchOp::", "lodestore_contract::BatchOp"),
     ("Expiry::", "lodestore_contract::Expiry"),
     ("Lifetime::", "lodestore_contract::Lifetime"),
-    ("Mutant::", "lodestore_media::Mutant"),
     ("End::", "lodestore_sim::damage::base::End"),
     ("History {", "lodestore_sim::damage::base::History"),
     ("Fault::", "lodestore_sim::damage::fault::Fault"),
     ("Place {", "lodestore_sim::damage::fault::Place"),
     ("Effort {", "lodestore_sim::damage::judge::Effort"),
     ("Case {", "lodestore_sim::damage::{Case, run_case}"),
+    ("named(", "lodestore_sim::faults::named"),
     ("Op::", "lodestore_sim::op::Op"),
     ("Shape {", "lodestore_sim::shape::Shape"),
 ];
@@ -122,7 +122,7 @@ pub fn case(case: &Case) -> String {
 }
 
 /// Prints a failure as a ready test file: `use` lines, the case, and the test.
-pub fn test(engine: &str, failure: &Failure, mutant: Option<Mutant>) -> String {
+pub fn test(engine: &str, failure: &Failure, mutant: Option<PlantedFault>) -> String {
     let engine_type = match engine {
         "hikv" => "HiKvEngine",
         "nvht" => "NvhtEngine",
@@ -132,7 +132,7 @@ pub fn test(engine: &str, failure: &Failure, mutant: Option<Mutant>) -> String {
     };
     let name = format!("damage_{engine}_{}_{}", failure.id.base, failure.id.image);
     let body = case(&failure.case).replace('\n', "\n    ");
-    let fault = mutant.map_or_else(|| "None".into(), |mutant| format!("Some(Mutant::{mutant:?})"));
+    let fault = mutant.map_or_else(|| "None".into(), |mutant| format!("named(&{engine_type}, \"{mutant:?}\")"));
     let code = format!(
         "fn case_of_{name}() -> Case {{\n    {}\n}}\n\n\
          #[test]\nfn {name}() {{\n    run_case(&{engine_type}, &case_of_{name}(), {fault}).expect(\"the rule\");\n}}\n",

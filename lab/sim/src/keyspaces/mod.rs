@@ -11,7 +11,7 @@ mod subject;
 
 pub use lodestore::db::testing::Fault as KeyspaceFault;
 use lodestore_contract::{Error, Result};
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{Rng, SimImage, SimSpec};
 
 use crate::fluidkv::FluidEngine;
@@ -84,8 +84,12 @@ impl<E: Engine> Engine for KeyspacesEngine<E> {
     }
 
     // The faults of keyspaces are those of [`KeyspaceFault`].
-    fn mutants(&self) -> &'static [Mutant] {
+    fn mutants(&self) -> &'static [PlantedFault] {
         &[]
+    }
+
+    fn other_mutants(&self) -> &'static [PlantedFault] {
+        self.inner.mutants()
     }
 
     fn scripts(&self, seed: u64, round: u64) -> Vec<Script> {

@@ -1,9 +1,10 @@
 //! Engines with concurrent threads: live histories, and histories cut by a crash.
 //! `LODESTORE_SIM_HISTORIES` sets the number of live histories of each test.
 
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_sim::concurrent::{Load, check_durable, check_live};
 use lodestore_sim::config::Config;
+use lodestore_sim::faults::named;
 use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
@@ -52,7 +53,7 @@ fn what_returned_survives_a_crash(engine: &dyn Engine, load: Load) {
 }
 
 /// On a file, where all threads share one log and wait for their groups.
-fn what_returned_of_a_file_survives_a_crash(load: Load, mutant: Option<Mutant>, seeds: u64) -> Result<u64, String> {
+fn what_returned_of_a_file_survives_a_crash(load: Load, mutant: Option<PlantedFault>, seeds: u64) -> Result<u64, String> {
     let mut images = 0;
     for seed in 0..seeds {
         let config = Config { seed, grain: 512, images_per_point: 6, mutant, ..Config::default() };
@@ -91,14 +92,16 @@ fn live_histories_of_fluidkv_on_a_file_are_linearizable_with_interval_too() {
 #[test]
 fn a_write_that_is_read_or_answered_before_its_group_is_durable_is_seen() {
     let load = Load { keys: 1, ops: 40, ..LOAD };
-    for mutant in [Mutant::PublishedBeforeSync, Mutant::AnsweredBeforeSync, Mutant::ReadsBeforePending] {
+    for name in ["PublishedBeforeSync", "AnsweredBeforeSync", "ReadsBeforePending"] {
+        let mutant = named(&FluidEngine, name).expect("a fault of the engine");
         let seen = what_returned_of_a_file_survives_a_crash(load, Some(mutant), 400).err();
         println!("{mutant:?}: {seen:?}");
         assert!(seen.is_some(), "{mutant:?}");
     }
 }
 
-fn a_mutant_is_seen(engine: &dyn Engine, mutant: Mutant, load: Load) {
+fn a_mutant_is_seen(engine: &dyn Engine, name: &str, load: Load) {
+    let mutant = named(engine, name).expect("a fault of the engine");
     let seen = (0..400).find(|seed| {
         let config = Config { seed: *seed, images_per_point: 6, mutant: Some(mutant), ..Config::default() };
         check_durable(engine, &config, &shape(), load, 200).is_err()
@@ -111,7 +114,7 @@ fn a_mutant_is_seen(engine: &dyn Engine, mutant: Mutant, load: Load) {
 fn a_condition_that_is_ignored_is_seen_in_a_history() {
     for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine, &FluidEngine, &HashEngine] {
         let is_seen = |seed: u64| {
-            let config = Config { seed, mutant: Some(Mutant::ConditionIgnored), ..Config::default() };
+            let config = Config { seed, mutant: named(engine, "ConditionIgnored"), ..Config::default() };
             let store = engine.create(&config.spec(false), &shape()).expect("a store");
             check_live(BATCHES, seed, &|op| store.apply(op)).is_err()
         };
@@ -125,7 +128,7 @@ fn a_condition_that_is_ignored_is_seen_in_a_history() {
 fn a_range_whose_keys_are_not_held_is_seen_in_a_history() {
     for engine in [&FluidEngine as &dyn Engine, &HashEngine] {
         let is_seen = |seed: u64| {
-            let config = Config { seed, mutant: Some(Mutant::RangeNotLocked), ..Config::default() };
+            let config = Config { seed, mutant: named(engine, "RangeNotLocked"), ..Config::default() };
             let store = engine.create(&config.spec(false), &shape()).expect("a store");
             store.recorder().set_jitter(2);
             check_live(Load { keys: 3, ..RANGES }, seed, &|op| store.apply(op)).is_err()
@@ -185,14 +188,14 @@ fn what_returned_of_nvht_with_batches_survives_a_crash_and_no_batch_by_half() {
 #[test]
 fn an_answer_from_an_entry_that_is_not_durable_is_seen() {
     for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine] {
-        a_mutant_is_seen(engine, Mutant::ReadUnpersisted, Load { keys: 1, ops: 40, ..LOAD });
+        a_mutant_is_seen(engine, "ReadUnpersisted", Load { keys: 1, ops: 40, ..LOAD });
     }
 }
 
 #[test]
 fn a_batch_that_a_crash_cuts_in_half_is_seen() {
     for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine] {
-        a_mutant_is_seen(engine, Mutant::BatchNotLogged, BATCHES);
+        a_mutant_is_seen(engine, "BatchNotLogged", BATCHES);
     }
 }
 
@@ -210,7 +213,7 @@ fn what_returned_of_fluidkv_survives_a_crash_and_no_batch_by_half() {
 
 #[test]
 fn a_replay_that_ignores_the_numbers_of_its_entries_is_seen() {
-    a_mutant_is_seen(&FluidEngine, Mutant::ReplayIgnoresNumbers, Load { keys: 1, ops: 40, ..LOAD });
+    a_mutant_is_seen(&FluidEngine, "ReplayIgnoresNumbers", Load { keys: 1, ops: 40, ..LOAD });
 }
 
 #[test]
@@ -231,5 +234,5 @@ const SCATTERED: Load = Load { threads: 3, keys: 8, ops: 200, batches: false, ra
 
 #[test]
 fn values_that_are_named_before_they_are_synced_are_seen_beside_other_writers() {
-    a_mutant_is_seen(&HashEngine, Mutant::ScatterNotSynced, SCATTERED);
+    a_mutant_is_seen(&HashEngine, "ScatterNotSynced", SCATTERED);
 }

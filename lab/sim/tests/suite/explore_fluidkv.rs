@@ -2,9 +2,15 @@
 //! does the long runs.
 
 use crate::common;
-use lodestore_media::Mutant;
+use lodestore_fluidkv::planted::{
+    ANSWERED_BEFORE_SYNC, HOLE_SKIPPED, MANIFEST_KEPT, SUCCESSOR_EARLY, UNMET_BATCH_LOGGED,
+};
+use lodestore_media::PlantedFault;
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::script_at;
+use lodestore_sim::faults::fluidkv::{
+    BATCH_NOT_LOGGED, LOG_NOT_SETTLED, NO_FENCE_BEFORE_PUBLISH, PUBLISHED_UNCHECKED, RECORD_NOT_FLUSHED,
+};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::mutation::{Fault, planted, try_fault};
 
@@ -46,13 +52,13 @@ fn a_log_that_a_crash_took_back_does_not_come_again() {
 }
 
 /// A second manifest does not fit: opens continue with the manifest that they read, after torn
-/// records. `Mutant::ManifestNotWiped` (the torn records are not wiped) shows only if two records
+/// records. `ManifestNotWiped` (the torn records are not wiped) shows only if two records
 /// differ in a single line that the second loses. Scripts reach this about once in 100,000 images
 /// or never. fluidkv's tests of the manifest's chain cover every word of two such records, with the
 /// wipe and without.
 #[test]
 fn every_image_of_opens_that_go_on_with_their_manifest_recovers() {
-    let kept = Config { mutant: Some(Mutant::ManifestKept), images: 20_000, ..Config::default() };
+    let kept = Config { mutant: Some(MANIFEST_KEPT), images: 20_000, ..Config::default() };
     must_pass(kept.clone());
     must_pass(Config { grain: 512, seed: 2, ..kept.clone() });
     must_pass(Config { stores_persist: true, seed: 3, store_point_every: 1, ..kept });
@@ -74,7 +80,7 @@ fn a_refused_batch_that_is_logged_all_the_same_is_seen() {
     assert!(only_script.is_some(), "the script is there");
     let config = Config { images: 20_000, only_script, ..Config::default() };
     must_pass(config.clone());
-    let row = try_fault(&FluidEngine, &config, Fault::Planted(Mutant::UnmetBatchLogged));
+    let row = try_fault(&FluidEngine, &config, Fault::Planted(UNMET_BATCH_LOGGED));
     println!("{row}");
     assert!(row.caught.is_some());
 }
@@ -99,7 +105,7 @@ fn what_is_left_of_an_interval_store_is_a_prefix_not_older_than_its_last_sync() 
     must_pass(Config { images: 4_000, stores_persist: true, seed: 7, ..interval() });
 }
 
-fn is_seen(config: &Config, mutant: Mutant) {
+fn is_seen(config: &Config, mutant: PlantedFault) {
     let row = try_fault(&FluidEngine, &Config { images: 200_000, ..config.clone() }, Fault::Planted(mutant));
     println!("grain {}, prefix {}: {row}", config.grain, config.prefix);
     assert!(row.caught.is_some(), "{mutant:?} is not seen");
@@ -108,12 +114,12 @@ fn is_seen(config: &Config, mutant: Mutant) {
 #[test]
 fn every_fault_of_the_shared_log_is_seen() {
     for mutant in [
-        Mutant::RecordNotFlushed,
-        Mutant::NoFenceBeforePublish,
-        Mutant::AnsweredBeforeSync,
-        Mutant::PublishedUnchecked,
-        Mutant::BatchNotLogged,
-        Mutant::LogNotSettled,
+        RECORD_NOT_FLUSHED,
+        NO_FENCE_BEFORE_PUBLISH,
+        ANSWERED_BEFORE_SYNC,
+        PUBLISHED_UNCHECKED,
+        BATCH_NOT_LOGGED,
+        LOG_NOT_SETTLED,
     ] {
         is_seen(&files(), mutant);
     }
@@ -121,7 +127,7 @@ fn every_fault_of_the_shared_log_is_seen() {
 
 #[test]
 fn every_fault_of_interval_is_seen() {
-    for mutant in [Mutant::SuccessorEarly, Mutant::HoleSkipped, Mutant::RecordNotFlushed, Mutant::LogNotSettled] {
+    for mutant in [SUCCESSOR_EARLY, HOLE_SKIPPED, RECORD_NOT_FLUSHED, LOG_NOT_SETTLED] {
         is_seen(&interval(), mutant);
     }
 }

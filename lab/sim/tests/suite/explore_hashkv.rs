@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use crate::common;
-use lodestore_media::Mutant;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::script_of;
+use lodestore_sim::faults::hashkv::LATE_NOT_SYNCED;
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::mutation::{Fault, planted};
 use lodestore_sim::op::Op;
@@ -121,7 +121,7 @@ fn every_planted_fault_is_seen() {
 }
 
 fn search_for(fault: &Fault) -> Config {
-    let late = *fault == Fault::Planted(Mutant::LateNotSynced);
+    let late = *fault == Fault::Planted(LATE_NOT_SYNCED);
     let only_script = script_named("each open has another mode").filter(|_| late);
     let base = Config { images: 80_000, only_script, ..Config::default() };
     if late { Config { images_per_point: 8, store_point_every: 0, ..base } } else { base }

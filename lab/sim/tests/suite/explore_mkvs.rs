@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::common;
-use lodestore_media::Mutant;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
+use lodestore_mkvs::planted::{FORK_CUT_UNSAID, REPLACED_EARLY};
 use lodestore_sim::config::Config;
 use lodestore_sim::counts::Counts;
 use lodestore_sim::explore::script_of;
@@ -158,13 +158,14 @@ fn scripts_reach_what_the_engine_does_about_its_members() {
 
 /// Returns the script in which to search for a fault that shows in few scripts.
 fn place_of(fault: &Fault) -> Option<&'static str> {
-    match fault {
-        Fault::Planted(Mutant::MovedDeletedFirst) => Some("groups of one device are added"),
-        Fault::Planted(Mutant::ReplacedEarly) => Some("devices are replaced, and one of three is taken away"),
-        Fault::Planted(Mutant::FilterLeftKept) => Some("filters that a clean stop leaves"),
-        Fault::Planted(Mutant::MemberBackUnsaid | Mutant::OpenAsksForAll) => Some("one device of three is taken away"),
-        Fault::Planted(Mutant::OpEvictedEarly) => Some("logs turn"),
-        Fault::Planted(Mutant::ForkCutUnsaid) => Some("operations that the device taken away alone has"),
+    let Fault::Planted(mutant) = fault else { return None };
+    match mutant.name() {
+        "MovedDeletedFirst" => Some("groups of one device are added"),
+        "ReplacedEarly" => Some("devices are replaced, and one of three is taken away"),
+        "FilterLeftKept" => Some("filters that a clean stop leaves"),
+        "MemberBackUnsaid" | "OpenAsksForAll" => Some("one device of three is taken away"),
+        "OpEvictedEarly" => Some("logs turn"),
+        "ForkCutUnsaid" => Some("operations that the device taken away alone has"),
         _ => None,
     }
 }
@@ -174,12 +175,10 @@ fn place_of(fault: &Fault) -> Option<&'static str> {
 fn search_for(fault: &Fault) -> Config {
     let Some(script) = place_of(fault) else { return Config { images: 30_000, ..Config::default() } };
     let thin = thin(30_000, 1, script);
-    match fault {
-        Fault::Planted(Mutant::ForkCutUnsaid | Mutant::ReplacedEarly) => {
-            Config { stores_persist: true, nested_every: 0, store_point_every: 4, ..thin }
-        }
-        _ => thin,
+    if [FORK_CUT_UNSAID, REPLACED_EARLY].map(Fault::Planted).contains(fault) {
+        return Config { stores_persist: true, nested_every: 0, store_point_every: 4, ..thin };
     }
+    thin
 }
 
 #[test]

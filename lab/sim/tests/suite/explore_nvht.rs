@@ -2,7 +2,7 @@
 //! does the long runs.
 
 use crate::common;
-use lodestore_media::Mutant;
+use lodestore_media::planted::REGION_NOT_IN_HEADER;
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::script_of;
 use lodestore_sim::mutation::{Fault, planted};
@@ -40,7 +40,9 @@ fn every_planted_fault_is_seen() {
 /// shows it.
 fn search_for(fault: &Fault) -> Config {
     let config = Config { images: 80_000, ..Config::default() };
-    let Fault::Planted(Mutant::RegionNotInHeader) = fault else { return config };
+    if *fault != Fault::Planted(REGION_NOT_IN_HEADER) {
+        return config;
+    }
     let only_script = (0..48).find(|index| script_of(&NvhtEngine, 1, *index).name == "growth by regions");
     assert!(only_script.is_some(), "the script is there");
     Config { only_script, ..config }

@@ -2,7 +2,7 @@
 //! every fault.
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::Mutant;
+use lodestore_media::PlantedFault;
 use lodestore_media::sim::{SimImage, SimSpec};
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::{explore, replay};
@@ -98,7 +98,7 @@ impl Engine for Refusing {
         "refusing"
     }
 
-    fn mutants(&self) -> &'static [Mutant] {
+    fn mutants(&self) -> &'static [PlantedFault] {
         &[]
     }
 

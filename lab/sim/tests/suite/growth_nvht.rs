@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use lodestore_contract::Store;
 use lodestore_media::sim::{Event, LineModel, SimImage, SimSpec, What};
-use lodestore_media::{Mutant, Pool};
+use lodestore_media::{PlantedFault, Pool};
+use lodestore_nvht::planted::GROWTH_LEFT_KEPT;
 use lodestore_nvht::{ENGINE, FORMAT, Nvht, NvhtOptions};
+use lodestore_sim::faults::nvht::GROWTH_NOT_SETTLED;
 use lodestore_sim::shape::simulated_pool;
 
 /// Offset of the cursor of partition 0 in region 0.
@@ -109,7 +111,7 @@ impl Open {
 
 /// Returns a store after the first step of its growth, the medium before the put that did the step,
 /// the number of keys, and the events of that put.
-fn begun(mutant: Option<Mutant>, seed: u64) -> Option<(Open, LineModel, u64, Vec<Event>)> {
+fn begun(mutant: Option<PlantedFault>, seed: u64) -> Option<(Open, LineModel, u64, Vec<Event>)> {
     let spec = SimSpec { mutant, ..SimSpec::default() };
     let open = Open::create(&spec, seed);
     let mut model = LineModel::new(SimImage { spec, ..SimImage::default() });
@@ -119,7 +121,7 @@ fn begun(mutant: Option<Mutant>, seed: u64) -> Option<(Open, LineModel, u64, Vec
 }
 
 /// A step, then reuse of the space of the moved keys.
-fn space_used_again_behind_a_step(mutant: Option<Mutant>, seed: u64) -> Result<(), String> {
+fn space_used_again_behind_a_step(mutant: Option<PlantedFault>, seed: u64) -> Result<(), String> {
     let Some((open, mut model, keys, step)) = begun(mutant, seed) else { return Ok(()) };
     open.shuffle(keys);
     step.iter().chain(&open.events()).for_each(|event| model.apply(event));
@@ -133,7 +135,7 @@ fn space_of_moved_keys_is_used_again_within_a_growth() {
     // Only some seeds place keys of the first step far enough after their home lines.
     let seen = (0..40).filter(|seed| {
         assert_eq!(space_used_again_behind_a_step(None, *seed), Ok(()), "seed {seed}");
-        space_used_again_behind_a_step(Some(Mutant::GrowthLeftKept), *seed).is_err()
+        space_used_again_behind_a_step(Some(GROWTH_LEFT_KEPT), *seed).is_err()
     });
     assert!(seen.count() > 2);
 }
@@ -141,7 +143,7 @@ fn space_of_moved_keys_is_used_again_within_a_growth() {
 /// A kill in a step, before its cursor. The following open is killed before its fence number
 /// `fence`, and the next one reuses the space of the keys. Then power fails, and all unflushed
 /// stores are lost. `None` if the open has fewer fences.
-fn killed_in_the_clearing(mutant: Option<Mutant>, fence: usize) -> Option<Result<(), String>> {
+fn killed_in_the_clearing(mutant: Option<PlantedFault>, fence: usize) -> Option<Result<(), String>> {
     let (_, mut model, keys, step) = begun(mutant, 1).expect("a seed whose first step comes alone");
     let is_cursor = |event: &&Event| matches!(event.what, What::Word { region: 0, offset: CURSOR, .. });
     let copies = step.iter().take_while(|event| !is_cursor(event));
@@ -169,6 +171,6 @@ fn what_a_killed_open_cleared_does_not_come_back() {
     let all = |mutant| (0..).map_while(|fence| killed_in_the_clearing(mutant, fence)).collect::<Vec<_>>();
     let right = all(None);
     assert!(right.len() > 3 && right.iter().all(Result::is_ok), "{right:?}");
-    let seen = all(Some(Mutant::GrowthNotSettled));
+    let seen = all(Some(GROWTH_NOT_SETTLED));
     assert!(seen.iter().any(Result::is_err));
 }

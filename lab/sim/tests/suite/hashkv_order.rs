@@ -8,9 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lodestore_contract::{Error, Result, ScanRange, Store};
+use lodestore_fluidkv::planted::REPLACED_BLINDLY;
+use lodestore_hashkv::planted::HOLDS_IGNORED;
 use lodestore_hashkv::{ENGINE, FORMAT, HashKv, Mode};
 use lodestore_media::sim::{LineModel, Rng, SimImage, SimSpec, VALUES, Watch, What};
-use lodestore_media::{Mutant, Pool};
+use lodestore_media::{PlantedFault, Pool};
+use lodestore_sim::faults::hashkv::FILE_NOT_SETTLED;
 use lodestore_sim::hashkv::options;
 use lodestore_sim::shape::Shape;
 
@@ -115,7 +118,7 @@ impl Simulated {
 }
 
 /// A writer makes values small while they are moved. Returns whether they stay small.
-fn what_is_written_while_its_value_is_moved_stays(mutant: Option<Mutant>) -> bool {
+fn what_is_written_while_its_value_is_moved_stays(mutant: Option<PlantedFault>) -> bool {
     let simulated = create(&SimSpec { record: false, mutant, ..SimSpec::default() });
     (1..20u8).all(|round| {
         simulated.put_stable(round);
@@ -131,11 +134,11 @@ fn what_is_written_while_its_value_is_moved_stays(mutant: Option<Mutant>) -> boo
 #[test]
 fn a_collection_does_not_undo_what_is_written_meanwhile() {
     assert!(what_is_written_while_its_value_is_moved_stays(None));
-    assert!(!what_is_written_while_its_value_is_moved_stays(Some(Mutant::ReplacedBlindly)), "the fault is not seen");
+    assert!(!what_is_written_while_its_value_is_moved_stays(Some(REPLACED_BLINDLY)), "the fault is not seen");
 }
 
 /// Returns whether a snapshot and a scan from before collections return all contents of that time.
-fn what_a_snapshot_showed_stays_readable(mutant: Option<Mutant>) -> bool {
+fn what_a_snapshot_showed_stays_readable(mutant: Option<PlantedFault>) -> bool {
     let simulated = create(&SimSpec { record: false, mutant, ..SimSpec::default() });
     (1..20u8).all(|round| {
         simulated.put_stable(round);
@@ -159,12 +162,12 @@ fn what_a_snapshot_showed_stays_readable(mutant: Option<Mutant>) -> bool {
 #[test]
 fn no_segment_is_written_again_that_a_snapshot_or_a_scan_may_come_to() {
     assert!(what_a_snapshot_showed_stays_readable(None));
-    assert!(!what_a_snapshot_showed_stays_readable(Some(Mutant::HoldsIgnored)), "the fault is not seen");
+    assert!(!what_a_snapshot_showed_stays_readable(Some(HOLDS_IGNORED)), "the fault is not seen");
 }
 
 /// Returns whether a snapshot returns its contents after all keys were deleted and segments were
 /// freed.
-fn what_a_snapshot_showed_keeps_its_space(mutant: Option<Mutant>) -> bool {
+fn what_a_snapshot_showed_keeps_its_space(mutant: Option<PlantedFault>) -> bool {
     let simulated = create(&SimSpec { record: false, mutant, ..SimSpec::default() });
     let put = |index| simulated.store.put(&key(index), &large(index)).expect("put");
     (0..120).for_each(put);
@@ -185,13 +188,13 @@ fn what_a_snapshot_showed_keeps_its_space(mutant: Option<Mutant>) -> bool {
 #[test]
 fn no_segment_gives_back_its_space_that_a_snapshot_may_come_to() {
     assert!(what_a_snapshot_showed_keeps_its_space(None));
-    assert!(!what_a_snapshot_showed_keeps_its_space(Some(Mutant::HoldsIgnored)), "the fault is not seen");
+    assert!(!what_a_snapshot_showed_keeps_its_space(Some(HOLDS_IGNORED)), "the fault is not seen");
 }
 
 /// A store without syncs, stopped cleanly, is raised to a durability that needs them: the raise
 /// syncs the pool's regions, and the open syncs the values file. Returns whether everything is
 /// present after a following power failure.
-fn what_was_written_without_syncs_is_durable_behind_an_open(mutant: Option<Mutant>) -> bool {
+fn what_was_written_without_syncs_is_durable_behind_an_open(mutant: Option<PlantedFault>) -> bool {
     let spec = SimSpec { mutant, ..SimSpec::default() };
     let simulated = create(&SimSpec { stores_persist: true, ..spec.clone() });
     simulated.put_stable(1);
@@ -219,7 +222,7 @@ fn what_was_written_without_syncs_is_durable_behind_an_open(mutant: Option<Mutan
 #[test]
 fn an_open_makes_durable_what_was_written_to_the_file_without_syncs() {
     assert!(what_was_written_without_syncs_is_durable_behind_an_open(None));
-    let seen = !what_was_written_without_syncs_is_durable_behind_an_open(Some(Mutant::FileNotSettled));
+    let seen = !what_was_written_without_syncs_is_durable_behind_an_open(Some(FILE_NOT_SETTLED));
     assert!(seen, "the fault is not seen");
 }
 

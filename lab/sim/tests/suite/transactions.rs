@@ -1,8 +1,8 @@
 //! Concurrent transactions over keyspaces. `LODESTORE_SIM_HISTORIES` sets the number of histories
 //! that each test of an engine checks.
 
-use lodestore_media::Mutant;
 use lodestore_sim::config::Config;
+use lodestore_sim::faults::named;
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
@@ -57,7 +57,7 @@ fn transactions_of_hashkv_over_keyspaces_and_their_ranges_are_serializable() {
 fn a_commit_that_checks_no_condition_is_seen() {
     for engine in [&HiKvEngine as &dyn Engine, &NvhtEngine, &FluidEngine, &HashEngine] {
         let is_seen = |seed: u64| {
-            let config = Config { seed, mutant: Some(Mutant::ConditionIgnored), ..Config::default() };
+            let config = Config { seed, mutant: named(engine, "ConditionIgnored"), ..Config::default() };
             check(engine, &config, LOAD).is_err()
         };
         let seen = (0..HISTORIES_MAX).find(|seed| is_seen(*seed));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, Pool};
+use lodestore_media::Pool;
 
 use crate::values::record::{Records, SEGMENT_HEADER_BYTES, check_segment, name_of};
 use crate::values::segment::ValueSegment;
@@ -27,7 +27,7 @@ pub(super) fn open(pool: &Pool, state: &mut ManifestState, settled: bool) -> Res
     for (id, used) in &unsealed {
         let (id, written) = (*id, end_of(pool, number(*id)?, used));
         let from = used.written.max(SEGMENT_HEADER_BYTES);
-        if !settled && written > from && !pool.mutant(Mutant::ValuesNotSettled) {
+        if !settled && written > from {
             pool.flush(used.at.add(from), (written - from) as usize);
             pool.fence();
             pool.check()?;

@@ -23,10 +23,11 @@ mod tests;
 use std::collections::BTreeMap;
 
 use lodestore_contract::{Error, Result};
-use lodestore_media::{Mutant, NvPtr, Pool};
+use lodestore_media::{NvPtr, Pool};
 
 use super::record::{EXTENT_HEADER_BYTES, Head, LINK_AT, NO_RECORD_MAGIC, WORD_BYTES};
 use crate::layout::KIND_MANIFEST;
+use crate::planted;
 use crate::space::reserve::Reserve;
 
 /// Least bytes of records per extent, if there is a choice.
@@ -116,11 +117,11 @@ impl Chain {
     }
 
     /// Appends a record for which [`Self::make_room`] has allocated space. Durable on return.
-    /// `not_fenced`: a planted fault.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub(crate) fn append(&mut self, pool: &Pool, record: &[u8], not_fenced: Mutant) -> Result<()> {
+    #[cfg_attr(feature = "sim", track_caller)]
+    pub(crate) fn append(&mut self, pool: &Pool, record: &[u8]) -> Result<()> {
         assert!(!self.is_full(record.len() as u64), "room was made for it");
         for pair in self.links[self.linked.saturating_sub(1)..].windows(2) {
             let word = pair[0].at.add(LINK_AT);
@@ -128,10 +129,7 @@ impl Chain {
             pool.flush(word, 8);
         }
         self.store(pool, record);
-        if !pool.mutant(not_fenced) {
-            pool.fence();
-        }
-        pool.check()?;
+        pool.fence_checked()?;
         self.linked = self.links.len();
         self.end += record.len() as u64;
         Ok(())
@@ -174,10 +172,7 @@ impl Chain {
             let head = Head { number: number as u32, nonce: self.nonce, capacity: link.capacity };
             pool.store_durable(link.at, &[&head.encode()]);
         }
-        if !pool.mutant(Mutant::LinkEarly) {
-            pool.fence();
-        }
-        pool.check()
+        pool.fence_checked()
     }
 
     /// Continues a chain that was read and whose whole records end at `end`. On return, durably, no
@@ -189,7 +184,7 @@ impl Chain {
         (self.end, self.is_continued) = (end, true);
         // The record that was cut off is invalidated first: then neither its wiped nor its other
         // parts make it whole again.
-        if pool.mutant(Mutant::ManifestNotWiped) {
+        if pool.has_fault(planted::MANIFEST_NOT_WIPED) {
             self.is_continued = false;
             return Ok(());
         }

@@ -202,7 +202,7 @@ fn after_a_clean_stop_any_damage_of_the_table_is_repaired_or_refused() {
 fn a_crash_between_the_copies_of_a_word_is_no_damage() {
     for seed in 0u64..300 {
         let mut heap = Heap::new(4 << 20, 4 << 20, 4096);
-        heap.word_late = true;
+        heap.loses_flushes = true;
         let alloc = heap.open(false);
         let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = |below: u64| {

@@ -33,8 +33,8 @@ pub(super) struct Heap {
     pending: Mutex<Pending>,
     growing: Mutex<()>,
     pub(super) wear_aware: bool,
-    /// The planted fault.
-    pub(super) word_late: bool,
+    /// A planted fault: flushes have no effect.
+    pub(super) loses_flushes: bool,
     /// Whether an open continues after damage.
     pub(super) salvage: bool,
     stamp: AtomicU64,
@@ -59,7 +59,7 @@ impl Heap {
             pending: Mutex::default(),
             growing: Mutex::default(),
             wear_aware: true,
-            word_late: false,
+            loses_flushes: false,
             salvage: false,
             stamp: AtomicU64::new(250),
             fence_fails: AtomicBool::new(false),
@@ -180,6 +180,9 @@ impl MediumAccess for Heap {
     fn flush(&self, at: NvPtr, len: usize) {
         let mut pending = self.pending.lock().expect("no panic");
         pending.flushes += 1;
+        if self.loses_flushes {
+            return;
+        }
         let (low, high) =
             (NvPtr::from_raw(at.raw() & !63), NvPtr::from_raw((at.raw() + len as u64).next_multiple_of(64)));
         let words: Vec<NvPtr> = pending.stored.range(low..high).copied().collect();
@@ -222,10 +225,6 @@ impl MediumAccess for Heap {
     }
 
     fn reclaim(&self) {}
-
-    fn word_late(&self) -> bool {
-        self.word_late
-    }
 
     fn stamp(&self) -> u8 {
         self.stamp.load(Ordering::Relaxed) as u8

@@ -152,9 +152,9 @@ proptest! {
 }
 
 /// Runs one history that allocates extents and crashes; returns whether all extents survived.
-fn survives(seed: u64, word_late: bool) -> bool {
+fn survives(seed: u64, loses_flushes: bool) -> bool {
     let mut heap = Heap::new(64 << 10, 64 << 10, 512);
-    heap.word_late = word_late;
+    heap.loses_flushes = loses_flushes;
     let alloc = heap.open(false);
     let mut places = Vec::new();
     for _ in 0..4 {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use lodestore_media::PoolOptions;
+use lodestore_media::{PlantedFault, PoolOptions};
 use lodestore_media::sim::SimSpec;
 
 use super::*;
+use crate::planted;
 use crate::space::sizes::Sizes;
 use crate::values::ValueExtent;
 use crate::version::manifest::Edit;
@@ -19,7 +20,7 @@ const FIRST: u64 = 0x55_5000;
 const SECOND: u64 = 0x2A_A000;
 
 /// Returns a pool with garbage in its free space and this planted fault, and a reserve.
-fn pool(mutant: Option<Mutant>) -> (Arc<Pool>, Reserve) {
+fn pool(mutant: Option<PlantedFault>) -> (Arc<Pool>, Reserve) {
     let pool = PoolOptions { capacity: 4 << 20, region_bytes: 4 << 20, ..PoolOptions::default() };
     let options = FluidOptions { pool, ..FluidOptions::default() };
     let spec = SimSpec { record: false, mutant, ..SimSpec::default() };
@@ -39,7 +40,7 @@ fn begun(pool: &Pool, reserve: &Reserve) -> (Chain, u64) {
     let checkpoint = encode_checkpoint(&ManifestState::new(), NONCE, 1);
     let mut chain = Chain::new(NONCE);
     chain.ensure_space(pool, reserve, checkpoint.len() as u64).expect("room");
-    chain.append(pool, &checkpoint, Mutant::ManifestNotFenced).expect("appended");
+    chain.append(pool, &checkpoint).expect("appended");
     (chain, checkpoint.len() as u64)
 }
 
@@ -83,14 +84,14 @@ fn records_cut_off_by_two_crashes_never_follow_the_first() {
 /// Checks that the test above detects the planted fault.
 #[test]
 fn records_that_are_not_wiped_follow_the_first() {
-    let [nothing, first, second] = found_behind_two_crashes(Some(Mutant::ManifestNotWiped));
+    let [nothing, first, second] = found_behind_two_crashes(Some(planted::MANIFEST_NOT_WIPED));
     assert!(nothing > 0 && first > 0 && second > 0, "{nothing} {first} {second}");
 }
 
 /// Returns how often nothing, the first record and the second record are read after the checkpoint.
 /// Tries all pairs of a word that the first record lacks and a word that the second record alone
 /// has, or alone lacks. Between the two records, an open continues the chain.
-fn found_behind_two_crashes(mutant: Option<Mutant>) -> [u64; 3] {
+fn found_behind_two_crashes(mutant: Option<PlantedFault>) -> [u64; 3] {
     let (pool, reserve) = pool(mutant);
     let (mut chain, end) = begun(&pool, &reserve);
     let place = chain.position_of(end).expect("there is room");
