@@ -11,8 +11,4 @@ pub const HOLDS_IGNORED: PlantedFault = PlantedFault::new("HoldsIgnored");
 pub const MOVED_UNASKED: PlantedFault = PlantedFault::new("MovedUnasked");
 
 /// All of them.
-pub const ALL: [PlantedFault; 3] = [
-    COLLECTED_FREED_EARLY,
-    HOLDS_IGNORED,
-    MOVED_UNASKED,
-];
+pub const ALL: [PlantedFault; 3] = [COLLECTED_FREED_EARLY, HOLDS_IGNORED, MOVED_UNASKED];

@@ -18,11 +18,5 @@ pub const SEAL_IGNORED: PlantedFault = PlantedFault::new("SealIgnored");
 pub const SEAL_HEAD_KEPT: PlantedFault = PlantedFault::new("SealHeadKept");
 
 /// All of them.
-pub const ALL: [PlantedFault; 6] = [
-    CREATED_EARLY,
-    ENTRIES_NOT_SETTLED,
-    CONDITION_IGNORED,
-    RECORD_CHECKSUM_IGNORED,
-    SEAL_IGNORED,
-    SEAL_HEAD_KEPT,
-];
+pub const ALL: [PlantedFault; 6] =
+    [CREATED_EARLY, ENTRIES_NOT_SETTLED, CONDITION_IGNORED, RECORD_CHECKSUM_IGNORED, SEAL_IGNORED, SEAL_HEAD_KEPT];

@@ -3,12 +3,15 @@
 //! A crate with faults in its own logic lists their names in its `planted.rs`. The code that a
 //! fault changes asks [`Pool::has_fault`](crate::Pool::has_fault), which is a constant `false`
 //! without the feature `sim`. A fault that drops a flush, a fence, a sync or a check needs no such
-//! code: the simulator finds the statement by its text (`sim/site.rs`).
+//! code: the simulator finds the statement by its text (`fault/site.rs`).
+
+#[cfg(feature = "sim")]
+pub(crate) mod site;
 
 use std::fmt;
 
 #[cfg(feature = "sim")]
-use crate::sim::Change;
+use site::Change;
 
 /// A planted fault. Two faults of one name are the same fault.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use lodestore_contract::{Error, VerifyReport};
-use lodestore_media::sim::{Event, LineModel, Rng, SimImage, SimSpec, What};
+use lodestore_media::sim::{Event, LineModel, Rng, SimImage, SimSpec, Source, What};
 use lodestore_media::{BatchLogs, ExtentKind, NvPtr, PlantedFault, Pool, PoolOptions, Word, crc32c, planted, source};
 
 const LOGS_AT: u64 = 64;

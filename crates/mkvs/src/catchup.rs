@@ -286,8 +286,11 @@ impl Group {
         sequencer.active.retain(|active| active.id != device.id);
         sequencer.active.push(Arc::clone(device));
         sequencer.active.sort_by_key(|device| device.index);
-        let recorded =
-            if self.options.planted.has_fault(planted::MEMBER_BACK_UNSAID) { Ok(()) } else { self.record_members(sequencer) };
+        let recorded = if self.options.planted.has_fault(planted::MEMBER_BACK_UNSAID) {
+            Ok(())
+        } else {
+            self.record_members(sequencer)
+        };
         if let Err(error) = recorded {
             sequencer.active.retain(|active| active.id != device.id);
             device.fall_behind();

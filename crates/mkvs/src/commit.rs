@@ -134,7 +134,8 @@ impl Group {
         if active.len() < needed {
             return Err(self.too_few_error(active.len(), needed));
         }
-        let needed = if self.options.planted.has_fault(planted::OP_ACKED_BY_FEWER) { needed.max(2) - 1 } else { needed };
+        let needed =
+            if self.options.planted.has_fault(planted::OP_ACKED_BY_FEWER) { needed.max(2) - 1 } else { needed };
         let (epoch, seq) = (sequencer.epoch, self.number(&mut sequencer));
         let operation = Operation { epoch, seq, key: key.to_vec(), mutation };
         let set = active.iter().fold(0, |set, device| set | device.bit());

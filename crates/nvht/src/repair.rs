@@ -1,7 +1,6 @@
 //! Repair of a growth that a crash interrupted. Done for each partition before an open serves any
 //! request; `resize.rs` says what a crash leaves.
 
-
 use crate::layout::{CURSOR_MAX, LINE_BYTES, Root};
 use crate::line::free_slot;
 use crate::partition::Partition;

@@ -200,11 +200,8 @@ impl Saved {
             }
             ["spec", grain, persist, mutant] => {
                 self.fault = Some(mutant).filter(|name| *name != "-").map(Into::into);
-                self.image.spec = SimSpec {
-                    grain: grain.parse().ok()?,
-                    stores_persist: persist == "1",
-                    ..SimSpec::default()
-                };
+                self.image.spec =
+                    SimSpec { grain: grain.parse().ok()?, stores_persist: persist == "1", ..SimSpec::default() };
             }
             ["region", len] => self.image.regions.push(vec![0; len.parse().ok()?]),
             // The values file follows all regions.

@@ -18,12 +18,8 @@ pub fn check_source(file: &File, masked: &Masked) -> Vec<Finding> {
     if !(file.path.starts_with("crates/") && file.path.contains("/src/")) || is_test {
         return Vec::new();
     }
-    let finding = |line: usize, message: String| Finding {
-        rule: Rule::PlantedFault,
-        path: file.path.clone(),
-        line,
-        message,
-    };
+    let finding =
+        |line: usize, message: String| Finding { rule: Rule::PlantedFault, path: file.path.clone(), line, message };
     let mut findings = Vec::new();
     for (at, name, parameters) in functions(&masked.code) {
         let has_fault = identifiers(parameters).any(|word| FAULT_TYPES.contains(&word));

@@ -172,7 +172,8 @@ impl Allocator {
             }
             recovery.regions.push((old, Bits::default()));
         }
-        let known = (trusted || medium.has_fault(planted::STALE_CHECKPOINT_TRUSTED)) && self.load_occupancy(medium, &saved);
+        let known =
+            (trusted || medium.has_fault(planted::STALE_CHECKPOINT_TRUSTED)) && self.load_occupancy(medium, &saved);
         for (position, word) in saved {
             let is_freed = space.free_extent(medium, position, word.chunks);
             debug_assert!(is_freed, "the table's extents are in use");

@@ -24,6 +24,7 @@
 //!
 //! Built with the feature `sim` only.
 
+mod changes;
 mod crash_set;
 mod event;
 mod file;
@@ -32,10 +33,10 @@ mod image;
 mod model;
 mod recorder;
 mod rng;
-mod site;
 #[cfg(test)]
 mod tests;
 
+pub use crate::fault::site::{Change, Site, Source};
 pub use crash_set::{Choice, CrashSet, LineChoices};
 pub use event::{Event, Trace, Verb, What};
 pub use file::{BrokenPlace, FailingCall, FileCall, FileFault, VALUES};
@@ -44,7 +45,6 @@ pub use image::{DropSite, SimImage, SimSpec};
 pub use model::LineModel;
 pub use recorder::{Log, Recorder, Watch};
 pub use rng::Rng;
-pub use site::{Change, Site, Source};
 
 /// Bytes of a cache line.
 pub const LINE: u32 = 64;

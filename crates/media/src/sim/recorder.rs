@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::fault::PlantedFault;
 use crate::mutex::lock;
+use crate::sim::changes::Changes;
 use crate::sim::event::{Event, Trace, Verb, What};
 use crate::sim::file::{BrokenPlace, FailingCall, VALUES};
 use crate::sim::image::SimSpec;
 use crate::sim::rng::Rng;
-use crate::sim::site::Changes;
 
 /// Records every store, flush and fence of one simulated pool, or of several. The regions of
 /// several pools follow each other, each pool's from its first index on, and one trace has the
@@ -349,13 +349,7 @@ impl Log {
     }
 
     /// Records the words of a store.
-    fn push_words(
-        &mut self,
-        site: &'static Location<'static>,
-        region: u16,
-        offset: u64,
-        bytes: &[u8],
-    ) {
+    fn push_words(&mut self, site: &'static Location<'static>, region: u16, offset: u64, bytes: &[u8]) {
         let region = self.global_region(region);
         let end = offset + bytes.len() as u64;
         let mut at = offset;

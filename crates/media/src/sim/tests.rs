@@ -190,7 +190,7 @@ fn a_word_written_back_to_its_old_value_adds_no_image() {
 #[test]
 fn sixteen_bytes_tear_either_way() {
     let recorder = Recorder::new(&SimSpec::default());
-    recorder.locked(|log| log.store_pair(0, 32, (5, 6)));
+    recorder.locked(|log| log.store_pair_from(Location::caller(), 0, 32, (5, 6)));
     let mut model = model_of(128);
     recorder.take().events.iter().for_each(|event| model.apply(event));
     assert_eq!(images(&mut model, &[32, 40]), sets(&[&[0, 0], &[5, 0], &[0, 6], &[5, 6]]));

@@ -192,7 +192,8 @@ fn run() -> Result<bool, String> {
     let mut args = arguments()?;
     let engine = engine_of(&args.engine)?;
     if let Some(name) = &args.mutant {
-        args.config.mutant = Some(named(&*engine, name).ok_or_else(|| format!("{} has no mutant {name}", engine.name()))?);
+        args.config.mutant =
+            Some(named(&*engine, name).ok_or_else(|| format!("{} has no mutant {name}", engine.name()))?);
     }
     let progress: &'static Progress = Box::leak(Box::new(Mutex::new(vec![None; args.config.threads.max(1)])));
     watch(progress);

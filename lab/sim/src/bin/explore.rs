@@ -126,7 +126,8 @@ fn run() -> Result<bool, String> {
     }
     let engine = engine_of(&args.engine, args.fault)?;
     if let Some(name) = &args.mutant {
-        args.config.mutant = Some(named(&*engine, name).ok_or_else(|| format!("{} has no mutant {name}", engine.name()))?);
+        args.config.mutant =
+            Some(named(&*engine, name).ok_or_else(|| format!("{} has no mutant {name}", engine.name()))?);
     }
     if args.config.prefix && !matches!(engine.name(), "fluidkv" | "keyspaces-fluidkv") {
         return Err(format!("{} keeps no prefix: --prefix is for fluidkv", engine.name()));

@@ -41,13 +41,10 @@ pub const NO_FENCE_BEFORE_PUBLISH: PlantedFault = PlantedFault::at(
     ],
 );
 /// A group is published although the sync of its records has failed.
-pub const PUBLISHED_UNCHECKED: PlantedFault =
-    PlantedFault::at("PublishedUnchecked", &[GROUP_CHECK.without_check()]);
+pub const PUBLISHED_UNCHECKED: PlantedFault = PlantedFault::at("PublishedUnchecked", &[GROUP_CHECK.without_check()]);
 /// A batch is published before its log record is durable; see the engine's fault of this name.
-pub const BATCH_NOT_LOGGED: PlantedFault = PlantedFault::at(
-    own::BATCH_NOT_LOGGED.name(),
-    &[APPEND.line("self.pool.fence_checked()").without_fence()],
-);
+pub const BATCH_NOT_LOGGED: PlantedFault =
+    PlantedFault::at(own::BATCH_NOT_LOGGED.name(), &[APPEND.line("self.pool.fence_checked()").without_fence()]);
 /// A manifest becomes the store's current one before its checkpoint is durable.
 pub const MANIFEST_NOT_FENCED: PlantedFault =
     PlantedFault::at("ManifestNotFenced", &[PUBLISH.line("chain.append(pool, &bytes)").without_fence()]);

@@ -17,7 +17,8 @@ const ENTRY: Site = WRITE.line_after("self.swap_entry(locked, probe, old.as_ref(
 const CLEARED: Site = WRITE.line_after("fn clear_damage(", "self.persist(slot, ");
 /// Makes the buckets of a key that a read did not find durable.
 const READ_BUCKETS: Site = READ.line("None => self.persist_buckets(segment, sig)");
-const SIBLING: &str = "pool.store_durable(at, &[&image])";
+/// The call before a split stores the sibling.
+const BEFORE_SIBLING: &str = "replace_entries(pool, &leftovers);";
 
 /// The entry is stored but not flushed (acknowledged before it is durable).
 pub const ENTRY_NOT_FLUSHED: PlantedFault = PlantedFault::at("EntryNotFlushed", &[ENTRY.without_flush()]);
@@ -27,12 +28,7 @@ pub const DELETE_NOT_FLUSHED: PlantedFault =
 /// The entry is flushed, but the operation returns before the fence.
 pub const NO_FENCE_AFTER_ENTRY: PlantedFault = PlantedFault::at(
     "NoFenceAfterEntry",
-    &[
-        ENTRY.without_fence(),
-        CLEARED.without_fence(),
-        inplace::DELETES.without_fence(),
-        inplace::SWEEP.without_fence(),
-    ],
+    &[ENTRY.without_fence(), CLEARED.without_fence(), inplace::DELETES.without_fence(), inplace::SWEEP.without_fence()],
 );
 /// The entry is durable first, the record after it.
 pub const PUBLISH_BEFORE_RECORD: PlantedFault =
@@ -55,7 +51,10 @@ pub const READ_UNPERSISTED: PlantedFault = PlantedFault::at(
 /// A split points the directory at the sibling before the sibling is durable.
 pub const SPLIT_FLIPS_EARLY: PlantedFault = PlantedFault::at(
     "SplitFlipsEarly",
-    &[SPLIT.line(SIBLING).without_flush(), SPLIT.line_after(SIBLING, "pool.fence_checked()").without_fence()],
+    &[
+        SPLIT.line_after(BEFORE_SIBLING, "pool.store_durable(at, &[&image])").without_flush(),
+        SPLIT.line_after(BEFORE_SIBLING, "pool.fence_checked()").without_fence(),
+    ],
 );
 /// Recovery completes a half-done split in a way that fails if it runs twice.
 pub const SPLIT_RECOVERY_TWICE: PlantedFault = PlantedFault::at(

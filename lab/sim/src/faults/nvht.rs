@@ -24,8 +24,7 @@ const CURSOR_FENCE: Site = RESIZE.line_after("fn publish_cursor(", "self.pool.fe
 pub const ENTRY_NOT_FLUSHED: PlantedFault =
     PlantedFault::at("EntryNotFlushed", &[REPLACED_SLOT.without_flush(), NEW_SLOT.without_flush()]);
 /// A delete is acknowledged before the cleared slot is flushed.
-pub const DELETE_NOT_FLUSHED: PlantedFault =
-    PlantedFault::at("DeleteNotFlushed", &[inplace::DELETES.without_flush()]);
+pub const DELETE_NOT_FLUSHED: PlantedFault = PlantedFault::at("DeleteNotFlushed", &[inplace::DELETES.without_flush()]);
 /// The slot is flushed, but the operation returns before the fence.
 pub const NO_FENCE_AFTER_ENTRY: PlantedFault = PlantedFault::at(
     "NoFenceAfterEntry",
@@ -55,10 +54,8 @@ pub const GROWTH_ROOT_EARLY: PlantedFault = PlantedFault::at(
     &[RESIZE.line_after("let at = create_table(", "pool.fence_checked()").without_fence()],
 );
 /// The cursor of a growing table passes keys before their copies are made.
-pub const GROWTH_CURSOR_EARLY: PlantedFault = PlantedFault::at(
-    "GrowthCursorEarly",
-    &[RESIZE.line(COPIES_FLUSH).with_delayed_flush(), CURSOR_FENCE.ends_delay()],
-);
+pub const GROWTH_CURSOR_EARLY: PlantedFault =
+    PlantedFault::at("GrowthCursorEarly", &[RESIZE.line(COPIES_FLUSH).with_delayed_flush(), CURSOR_FENCE.ends_delay()]);
 /// The cursor of a growing table is stored before the copies that it vouches for are durable.
 pub const GROWTH_NOT_FENCED: PlantedFault =
     PlantedFault::at("GrowthNotFenced", &[RESIZE.line_after(COPIES_FLUSH, "pool.fence_checked()").without_fence()]);

@@ -53,7 +53,11 @@ fn what_returned_survives_a_crash(engine: &dyn Engine, load: Load) {
 }
 
 /// On a file, where all threads share one log and wait for their groups.
-fn what_returned_of_a_file_survives_a_crash(load: Load, mutant: Option<PlantedFault>, seeds: u64) -> Result<u64, String> {
+fn what_returned_of_a_file_survives_a_crash(
+    load: Load,
+    mutant: Option<PlantedFault>,
+    seeds: u64,
+) -> Result<u64, String> {
     let mut images = 0;
     for seed in 0..seeds {
         let config = Config { seed, grain: 512, images_per_point: 6, mutant, ..Config::default() };

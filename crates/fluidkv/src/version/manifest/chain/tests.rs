@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lodestore_media::{PlantedFault, PoolOptions};
 use lodestore_media::sim::SimSpec;
+use lodestore_media::{PlantedFault, PoolOptions};
 
 use super::*;
 use crate::planted;

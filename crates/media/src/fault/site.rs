@@ -1,18 +1,11 @@
 //! Faults at call sites: the recorder changes the steps of a statement of the source.
 //!
 //! A [`Site`] names a statement by its file and a piece of its text. [`source!`](crate::source)
-//! includes the file, so the text is that of the compiled program, and the lines that the sites
-//! resolve to are the lines that the compiler reports to `#[track_caller]` functions. In a chain of
-//! calls over several lines, the line is that of the method's name.
+//! includes the file, so the text is that of the compiled program. The line of a site is the line
+//! that the compiler reports to `#[track_caller]` functions. In a chain of calls over several
+//! lines, this is the line of the method's name.
 
-use std::collections::BTreeMap;
-use std::panic::Location;
-use std::sync::Mutex;
-
-use crate::fault::PlantedFault;
-use crate::mutex::lock;
-use crate::sim::event::Verb;
-use crate::sim::image::{DropSite, SimSpec};
+use super::PlantedFault;
 
 /// A source file. [`source!`](crate::source) makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +27,7 @@ macro_rules! source {
 /// Statements of a source file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
-    source: Source,
+    pub(crate) source: Source,
     place: Place,
     /// Text of the statement's line.
     text: &'static str,
@@ -75,9 +68,13 @@ impl Source {
 
 /// The change of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Effect {
-    /// Steps of this verb are lost.
-    Lost(Verb),
+pub(crate) enum Effect {
+    /// The flushes are lost.
+    LostFlush,
+    /// The fences and syncs are lost.
+    LostFence,
+    /// The stores are lost.
+    LostStore,
     /// A check does not see that a sync has failed.
     Unchecked,
     /// Flushes take effect only at the thread's next fence with [`Effect::EndsDelay`].
@@ -92,8 +89,8 @@ enum Effect {
 /// A change of the steps of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    site: Site,
-    effect: Effect,
+    pub(crate) site: Site,
+    pub(crate) effect: Effect,
 }
 
 impl Site {
@@ -103,17 +100,17 @@ impl Site {
 
     /// Loses the flushes.
     pub const fn without_flush(self) -> Change {
-        self.with(Effect::Lost(Verb::Flush))
+        self.with(Effect::LostFlush)
     }
 
     /// Loses the fences, and the syncs of the values file.
     pub const fn without_fence(self) -> Change {
-        self.with(Effect::Lost(Verb::Fence))
+        self.with(Effect::LostFence)
     }
 
     /// Loses the stores: the medium never receives them.
     pub const fn without_store(self) -> Change {
-        self.with(Effect::Lost(Verb::Store))
+        self.with(Effect::LostStore)
     }
 
     /// Lets checks of the pool pass after a failed sync.
@@ -173,65 +170,5 @@ impl PlantedFault {
             Ok(_) => Ok(()),
             Err(why) => Err(format!("{self:?}: {why}")),
         })
-    }
-}
-
-/// Lines of sites that were found before: a recorder is created for each image.
-static FOUND: Mutex<BTreeMap<Site, Vec<u32>>> = Mutex::new(BTreeMap::new());
-
-/// The changes of a recorder, by line.
-#[derive(Debug, Default)]
-pub(super) struct Changes(Vec<(u32, String, Effect)>);
-
-impl Changes {
-    /// Returns the changes of a pool with this behaviour.
-    ///
-    /// # Panics
-    /// If the statement of a planted fault is not in its file.
-    pub(super) fn of(spec: &SimSpec) -> Self {
-        let mut all = Vec::new();
-        let mut add = |line: u32, file: &str, effect| all.push((line, file.to_owned(), effect));
-        if let Some(DropSite { verb, file, line }) = &spec.drop_site {
-            add(*line, file, Effect::Lost(*verb));
-        }
-        let fault = spec.mutant.unwrap_or(PlantedFault::new(""));
-        for Change { site, effect } in fault.changes() {
-            let mut found = lock(&FOUND);
-            let lines = found.entry(*site).or_insert_with(|| match site.find() {
-                Ok(lines) => lines,
-                Err(why) => panic!("{fault:?}: {why}"),
-            });
-            // The compiler names files from the workspace, or by their whole paths.
-            let file = site.source.path.trim_start_matches("../");
-            lines.iter().for_each(|line| add(*line, file, *effect));
-        }
-        Self(all)
-    }
-
-    fn has(&self, effect: Effect, site: &Location<'_>) -> bool {
-        let is_here = |(line, file, change): &(u32, String, Effect)| {
-            *line == site.line() && *change == effect && site.file().ends_with(file.as_str())
-        };
-        self.0.iter().any(is_here)
-    }
-
-    pub(super) fn loses(&self, verb: Verb, site: &Location<'_>) -> bool {
-        self.has(Effect::Lost(verb), site)
-    }
-
-    pub(super) fn is_unchecked(&self, site: &Location<'_>) -> bool {
-        self.has(Effect::Unchecked, site)
-    }
-
-    pub(super) fn delays(&self, site: &Location<'_>) -> bool {
-        self.has(Effect::Delayed, site)
-    }
-
-    pub(super) fn ends_delay(&self, site: &Location<'_>) -> bool {
-        self.has(Effect::EndsDelay, site)
-    }
-
-    pub(super) fn zeroes_first(&self, site: &Location<'_>) -> bool {
-        self.has(Effect::ZeroedFirst, site)
     }
 }
