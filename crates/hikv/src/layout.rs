@@ -23,7 +23,7 @@ use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, crc32c_seeded,
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
 
 /// Version of the engine's format.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// The engine's name in the pool header.
 pub const ENGINE: &str = "hikv";
 
@@ -227,9 +227,9 @@ impl Deep {
 /// The checksum starts from a seed of the segment's position and the pool's identity.
 ///
 /// The split depth is the depth that the segment's last split gave it, with a check in the high
-/// half; 0 if the segment was never split. The word is stored after the directory has the new depth
-/// durably, and has no fence of its own. A directory that names the segment at a smaller depth is
-/// therefore older.
+/// half; 0 if the segment was never split. The word is stored after the split's commit is durable,
+/// and is durable when the split ends. A repaired directory that names the segment at a smaller
+/// depth is therefore older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) partition: u32,
@@ -279,7 +279,7 @@ impl SegmentHeader {
     }
 
     /// Returns the header at `at`, if it is whole.
-    fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
+    pub(crate) fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
         let bytes = pool.bytes(at, BUCKET_BYTES as usize)?;
         let whole = bytes[..4] == Self::MAGIC && Self::sum(pool, at, bytes) == u32_at(bytes, 12);
         whole.then(|| Self { partition: u32_at(bytes, 4), depth: u32_at(bytes, 8), prefix: u64_at(bytes, 16) })

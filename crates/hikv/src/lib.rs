@@ -19,7 +19,7 @@
 //! * `layout`, `options`: bytes on the medium; options.
 //! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
-//! * `extents`: check of the extent table.
+//! * `extents`, `unnamed`: checks of the extent table, and of segments that no directory names.
 //! * `damage`: known damage to the index; the check of misses.
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
@@ -61,6 +61,7 @@ mod sweep;
 mod table;
 mod tree_op;
 mod trees;
+mod unnamed;
 mod verify;
 mod write;
 

@@ -8,16 +8,17 @@
 //!    other slots free. Entries in S left by an earlier crashed split are freed. Fence.
 //! 3. The first directory word of the upper half names (N, L+1); flush, fence: **the split is
 //!    done**.
-//! 4. The other words: upper half (N, L+1), lower half (S, L+1). Then the moved entries of S become
-//!    free; flush, fence.
+//! 4. The other words: upper half (N, L+1), lower half (S, L+1). The header of S gets depth L+1.
+//!    Then the moved entries of S become free; flush, fence.
 //!
 //! A crash before 3 leaves N unreachable, and the sweep frees it. A crash after 3 leaves words of
 //! depth L in a range whose first upper word has L+1. [`repair`] completes them, and is idempotent.
 //! A crash in step 4 leaves moved entries in S. They have the sibling's prefix, and count as free.
 //! A reader that used an old word and misses in S reads the directory again, which names N by then.
 //!
-//! After step 4 the header of S gets depth L+1, without a fence of its own. An open thereby detects
-//! a directory or a root word that is older than a split.
+//! The depth in the header of S detects a directory or a root word that is older than the split. A
+//! crash in step 4 can leave S with some moved entries free and the old depth in its header. Then N
+//! detects such a directory (`unnamed.rs`).
 //!
 //! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old
 //! one is retired.
@@ -108,9 +109,9 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -
     fence_checked(pool)?;
     publish(pool, (directory, owner), upper + 1, range / 2 - 1, sibling);
     publish(pool, (directory, owner), first, range / 2, Segment { at: old.at, depth });
+    SegmentHeader::store_split_depth(pool, old.at, depth);
     replace_entries(pool, &moved);
     fence_checked(pool)?;
-    SegmentHeader::store_split_depth(pool, old.at, depth);
     debug_assert!(table.segment(pool, sig).depth == depth);
     Ok(())
 }
@@ -164,6 +165,12 @@ fn fill_sibling(
     let bytes = table.shape.segment_bytes as usize;
     let at = pool.allocator().alloc_extent(pool, bytes as u64, KIND_SEGMENT)?;
     let SegmentLocation { segment: old, partition, prefix } = location;
+    if careful {
+        // A killed process may have left entries unflushed. A crash must not show an entry in the
+        // new segment alone (`unnamed.rs`).
+        pool.flush(old.at, bytes);
+        fence_checked(pool)?;
+    }
     let (depth, prefix) = (old.depth + 1, prefix << 1 | 1);
     let mut image = free_segment(table, pool, at, SegmentHeader { partition: partition as u32, depth, prefix });
     let (mut moved, mut leftovers) = (Vec::new(), Vec::new());
@@ -273,13 +280,19 @@ pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, 
         }
         // A damaged word is reported by the walk.
         if SegmentHeader::split_depth(pool, segment.at).is_some_and(|depth| depth > segment.depth) {
-            return Err(Error::corrupt(
-                format!("directory of partition {partition}"),
-                format!("the directory is older than a split of {:?}, so keys may be missing{ADVICE}", segment.at),
-            ));
+            return Err(older_directory(partition, &format!("a split of {:?}", segment.at)));
         }
     }
     Ok(())
+}
+
+/// Returns the error for a directory that does not have a split.
+#[cold]
+pub(crate) fn older_directory(partition: usize, split: &str) -> Error {
+    Error::corrupt(
+        format!("directory of partition {partition}"),
+        format!("the directory is older than {split}, so keys may be missing{ADVICE}"),
+    )
 }
 
 /// Completes a split that a crash interrupted, and checks that the directory is one that splits can

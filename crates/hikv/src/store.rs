@@ -26,6 +26,7 @@ use crate::split::{check_splits, format, persist_directories, repair};
 use crate::stats::HikvStats;
 use crate::stripe::Stripes;
 use crate::table::Table;
+use crate::unnamed;
 
 /// Maximum opens of a store.
 const GENERATION_MAX: u64 = (1 << 27) - 1;
@@ -59,16 +60,7 @@ impl StoreEngine for Inner {
         if let Some(damage) = logs.damage() {
             pool.poison(PoisonReason::Damage, damage);
         }
-        let (mut segments, mut older_directory) = (0, None);
-        for partition in 0..shape.partitions as usize {
-            let found = repair(&table, &pool, partition)?;
-            match check_splits(&pool, partition, &found) {
-                Err(error) if pool.options().salvage => older_directory = Some(error),
-                checked => checked?,
-            }
-            extents::check(&table, &pool, partition, &found);
-            segments += found.len() as u64;
-        }
+        let Directories { segments, older: older_directory } = read_directories(&table, &pool, sealed)?;
         let generation = raise_generation(&pool)?;
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(options.backends == Backends::Auto));
@@ -135,6 +127,45 @@ impl StoreEngine for Inner {
     fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         self.verify_all(progress)
     }
+}
+
+/// The directories of all partitions, completed.
+struct Directories {
+    /// Number of segments that they name.
+    segments: u64,
+    /// The damage of a directory that is older than a split. `None` unless the open is a salvage.
+    older: Option<Error>,
+}
+
+/// Completes the directories of all partitions, and checks that none is older than a split.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+fn read_directories(table: &Table, pool: &Pool, sealed: SealCheck) -> Result<Directories> {
+    let (mut named, mut older) = (Vec::new(), None);
+    for partition in 0..table.shape.partitions as usize {
+        let found = repair(table, pool, partition)?;
+        match check_splits(pool, partition, &found) {
+            Err(error) if pool.options().salvage => older = Some(error),
+            checked => checked?,
+        }
+        extents::check(table, pool, partition, &found);
+        named.extend(found.iter().map(|(segment, _)| segment.at.raw()));
+    }
+    let segments = named.len() as u64;
+    if sealed != SealCheck::Whole {
+        match unnamed::check(table, pool, named) {
+            Err(error) if pool.options().salvage => {
+                // A poisoned store frees nothing: the next open finds the damage again.
+                if pool.check().is_ok() {
+                    pool.mark_damaged()?;
+                }
+                older = Some(error);
+            }
+            checked => checked?,
+        }
+    }
+    Ok(Directories { segments, older })
 }
 
 /// Allocates the log. A store without space for it works without: nothing reads the log.

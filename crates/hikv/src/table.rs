@@ -127,6 +127,15 @@ impl Table {
         Segment { at, depth }
     }
 
+    /// Returns the segment that the directory names for a prefix of this depth, if the directory
+    /// is as deep.
+    pub(crate) fn named(&self, pool: &Pool, partition: usize, depth: u32, prefix: u64) -> Option<Segment> {
+        let directory = self.directory(pool, partition);
+        let index = prefix << directory.depth.checked_sub(depth)?;
+        let Deep { at, depth } = Deep::unpack(pool.load_u64(directory.at.add(index * 8)));
+        Some(Segment { at, depth })
+    }
+
     /// Returns the address of a bucket.
     #[inline]
     pub(crate) fn bucket(segment: Segment, index: usize) -> NvPtr {
