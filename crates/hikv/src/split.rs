@@ -29,7 +29,7 @@ use lodestore_media::{BatchLogs, Mutant, NvPtr, Pool};
 use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
 use crate::layout::{
-    BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word,
+    BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader, WordPlace, batch_roots,
 };
 use crate::options::INDEX_FULL;
 use crate::table::{Form, PREFETCH_RECORDS, Segment, SegmentLocation, Table, Verdict, used_slots};
@@ -54,12 +54,13 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
         let header = SegmentHeader { partition, depth: 0, prefix: 0 };
         pool.store_durable(segment, &[&free_segment(table, pool, segment, header)]);
         let directory = pool.allocator().alloc_extent(pool, directory_bytes(0), KIND_DIRECTORY)?;
-        let word = Deep { at: segment, depth: 0 }.pack(pool, Owner::Directory(partition as usize));
-        pool.store_durable(directory, &[&word.to_le_bytes()]);
+        let directory = Deep { at: directory, depth: 0 };
+        let place = WordPlace::in_directory(directory, partition as usize, 0);
+        pool.store_durable(directory.at, &[&Deep { at: segment, depth: 0 }.pack(pool, place).to_le_bytes()]);
         pool.fence();
-        let root = root_word(pool, partition as usize);
-        pool.publish_u64(root, Deep { at: directory, depth: 0 }.pack(pool, Owner::Root(partition as usize)));
-        pool.flush(root, 8);
+        let place = WordPlace::root(pool, partition as usize);
+        pool.publish_u64(place.at, directory.pack(pool, place));
+        pool.flush(place.at, 8);
     }
     Ok(())
 }
@@ -104,11 +105,11 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -
     let first = table.placement.index(sig, old.depth) << (directory.depth - old.depth);
     assert!(range >= 2, "a directory as deep as its segment was doubled above");
     let upper = first + range / 2;
-    let owner = Owner::Directory(partition);
-    publish(pool, (directory, owner), upper, 1, sibling);
+    let words = (directory, partition);
+    publish(pool, words, upper, 1, sibling);
     fence_checked(pool)?;
-    publish(pool, (directory, owner), upper + 1, range / 2 - 1, sibling);
-    publish(pool, (directory, owner), first, range / 2, Segment { at: old.at, depth });
+    publish(pool, words, upper + 1, range / 2 - 1, sibling);
+    publish(pool, words, first, range / 2, Segment { at: old.at, depth });
     SegmentHeader::store_split_depth(pool, old.at, depth);
     replace_entries(pool, &moved);
     fence_checked(pool)?;
@@ -126,10 +127,11 @@ fn fence_checked(pool: &Pool) -> Result<()> {
 }
 
 /// Stores `count` directory words from `first` on, and flushes them.
-fn publish(pool: &Pool, (directory, owner): (Deep, Owner), first: u64, count: u64, segment: Segment) {
-    let word = Deep { at: segment.at, depth: segment.depth }.pack(pool, owner);
+fn publish(pool: &Pool, (directory, partition): (Deep, usize), first: u64, count: u64, segment: Segment) {
+    let named = Deep { at: segment.at, depth: segment.depth };
     for index in first..first + count {
-        pool.publish_u64(directory.at.add(index * 8), word);
+        let place = WordPlace::in_directory(directory, partition, index);
+        pool.publish_u64(place.at, named.pack(pool, place));
     }
     if count > 0 {
         pool.flush(directory.at.add(first * 8), count as usize * 8);
@@ -219,21 +221,22 @@ fn fill_sibling(
 fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
     let old = table.directory(pool, partition);
     let depth = old.depth + 1;
-    let mut image = Vec::with_capacity(directory_bytes(depth) as usize);
-    for index in 0..1u64 << old.depth {
-        let word = pool.load_u64(old.at.add(index * 8)).to_le_bytes();
-        image.extend_from_slice(&word);
-        image.extend_from_slice(&word);
-    }
     let at = pool.allocator().alloc_extent(pool, directory_bytes(depth), KIND_DIRECTORY)?;
+    let new = Deep { at, depth };
+    let mut image = Vec::with_capacity(directory_bytes(depth) as usize);
+    for index in 0..1u64 << depth {
+        let named = Deep::unpack(pool.load_u64(WordPlace::in_directory(old, partition, index / 2).at));
+        let place = WordPlace::in_directory(new, partition, index);
+        image.extend_from_slice(&named.pack(pool, place).to_le_bytes());
+    }
     pool.store_durable(at, &[&image]);
     fence_checked(pool)?;
-    let root = root_word(pool, partition);
+    let root = WordPlace::root(pool, partition);
     // A recovery that reads the new root never sees the old directory: it must not sweep an extent
     // that is still to be retired.
     pool.allocator().keep_extent(old.at);
-    pool.publish_u64(root, Deep { at, depth }.pack(pool, Owner::Root(partition)));
-    pool.flush(root, 8);
+    pool.publish_u64(root.at, new.pack(pool, root));
+    pool.flush(root.at, 8);
     fence_checked(pool)?;
     pool.epochs().retire_extent(pool, old.at);
     Ok(())
@@ -258,9 +261,10 @@ pub(crate) fn persist_directories(table: &Table, pool: &Pool) -> Result<()> {
 /// # Errors
 /// [`Error::Corrupt`] if the word's check bits are wrong, or the directory is not in the pool.
 fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
-    let word = pool.load_u64(root_word(pool, partition));
+    let place = WordPlace::root(pool, partition);
+    let word = pool.load_u64(place.at);
     let directory = Deep::unpack(word);
-    let is_valid = Deep::is_valid(word, pool, Owner::Root(partition))
+    let is_valid = Deep::is_valid(word, pool, place)
         && directory.depth <= DEPTH_MAX
         && pool.bytes(directory.at, directory_bytes(directory.depth) as usize).is_some();
     if is_valid {
@@ -302,11 +306,11 @@ pub(crate) fn older_directory(partition: usize, split: &str) -> Error {
 /// [`Error::Corrupt`].
 pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec<(Segment, u64)>> {
     let wrong = |what: &str| Error::corrupt(format!("directory of partition {partition}"), format!("{what}{ADVICE}"));
-    let owner = Owner::Directory(partition);
     let directory = named_directory(pool, partition)?;
     let words = 1u64 << directory.depth;
-    let word_at = |index: u64| Deep::unpack(pool.load_u64(directory.at.add(index * 8)));
-    if (0..words).any(|index| !Deep::is_valid(pool.load_u64(directory.at.add(index * 8)), pool, owner)) {
+    let place = |index: u64| WordPlace::in_directory(directory, partition, index);
+    let word_at = |index: u64| Deep::unpack(pool.load_u64(place(index).at));
+    if (0..words).any(|index| !Deep::is_valid(pool.load_u64(place(index).at), pool, place(index))) {
         return Err(wrong("a word is damaged"));
     }
     let mut segments = Vec::new();
@@ -334,14 +338,14 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
             if found.depth + 1 != named.depth {
                 return Err(wrong("the words of one range differ by more than an unfinished split"));
             }
-            let word = directory.at.add(other * 8);
+            let word = place(other);
             if pool.mutant(Mutant::SplitRecoveryTwice) {
-                pool.publish_u64(word, 0);
-                pool.flush(word, 8);
+                pool.publish_u64(word.at, 0);
+                pool.flush(word.at, 8);
                 pool.fence();
             }
-            pool.publish_u64(word, named.pack(pool, owner));
-            pool.flush(word, 8);
+            pool.publish_u64(word.at, named.pack(pool, word));
+            pool.flush(word.at, 8);
             repaired = true;
         }
         let segment = Segment { at: named.at, depth: named.depth };

@@ -430,7 +430,8 @@ pub(crate) fn walk_from(
         let prefix = covered >> (32 - depth);
         let found = used_slots(table, pool, segment);
         let now = table.directory(pool, partition);
-        if pool.load_u64(now.at.add((covered >> (32 - now.depth)) * 8)) != word {
+        // The same word of another directory has other check bits.
+        if Deep::unpack(pool.load_u64(now.at.add((covered >> (32 - now.depth)) * 8))) != Deep::unpack(word) {
             continue;
         }
         if !each(SegmentLocation { segment, partition, prefix }, found)? {
