@@ -164,7 +164,7 @@ impl Index for Inner {
 
     fn find_held(&self, target: Target<'_>) -> Result<Option<Hit<'_>>> {
         let sig = target.hash.sig;
-        let segment = self.table.segment(&self.pool, sig);
+        let segment = self.table.segment(&self.pool, sig).inspect_err(|error| self.corrupt(error))?;
         if self.is_unsettled() {
             self.persist_buckets(segment, sig);
         }

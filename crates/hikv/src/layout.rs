@@ -193,8 +193,8 @@ impl WordPlace {
 /// bit 63     60 59      48 47     40 39          6   5    4      0
 ///     | check  |  region  |  check  | offset / 64 | check | depth |
 /// ```
-/// The check bits depend on position, depth, pool, and on the place of the word itself. Readers
-/// ignore the check bits; an open compares all of them before it serves anything.
+/// The check bits depend on position, depth, pool, and on the place of the word itself. An open
+/// compares all of them before it serves anything. A hit of a reader compares none (`table.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deep {
     pub(crate) at: NvPtr,
@@ -208,9 +208,14 @@ impl Deep {
     const PARITY_FLAG: u64 = 1 << 5;
     const HASH_MASK: u64 = Self::CHECK_MASK & !Self::PARITY_FLAG;
 
-    pub(crate) fn pack(self, pool: &Pool, place: WordPlace) -> u64 {
+    /// Returns the word without check bits.
+    pub(crate) fn to_word(self) -> u64 {
         debug_assert!(self.at.raw() & !Self::AT_MASK == 0 && self.depth <= DEPTH_MAX);
-        let word = self.at.raw() | u64::from(self.depth);
+        self.at.raw() | u64::from(self.depth)
+    }
+
+    pub(crate) fn pack(self, pool: &Pool, place: WordPlace) -> u64 {
+        let word = self.to_word();
         let word = word | Self::hash_bits(word, pool, place);
         if word.count_ones().is_multiple_of(2) { word } else { word | Self::PARITY_FLAG }
     }

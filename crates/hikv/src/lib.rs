@@ -17,7 +17,8 @@
 //! # Modules
 //! * `hash`, `entry`, `record`: hashes of keys, index entries, records.
 //! * `layout`, `options`: bytes on the medium; options.
-//! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
+//! * `table`, `roots`, `probe`, `stripe`: hash index, root words in DRAM, lookups of writers, writer
+//!   locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
 //! * `extents`, `unnamed`: checks of the extent table, and of segments that no directory names.
 //! * `damage`: known damage to the index; the check of misses.
@@ -48,6 +49,7 @@ mod read;
 mod record;
 mod recover;
 mod recovery_walk;
+mod roots;
 mod run;
 mod sampler;
 mod scan;

@@ -115,7 +115,8 @@ impl Inner {
     pub(crate) fn save_seal(&self) -> Result<()> {
         let mut sealed = Vec::new();
         for partition in 0..self.table.shape.partitions as usize {
-            let directory = self.table.directory(&self.pool, partition);
+            self.table.check_directory(&self.pool, partition)?;
+            let directory = self.table.roots.load(partition);
             let bytes = directory_bytes(directory.depth);
             sealed.push(SealedExtent { at: directory.at, bytes, kind: KIND_DIRECTORY });
             walk(&self.table, &self.pool, partition, |location, slots| {

@@ -107,7 +107,7 @@ fn walk_partition(inner: &Inner, partition: usize, result: &mut ThreadResult) ->
         }
     };
     let _guard = pool.epochs().pin();
-    mark_extent(inner.table.directory(pool, partition).at, KIND_DIRECTORY);
+    mark_extent(inner.table.roots.load(partition).at, KIND_DIRECTORY);
     walk(&inner.table, pool, partition, |location, slots| {
         inner.recovery.check_wanted()?;
         let SegmentLocation { segment, prefix, .. } = location;

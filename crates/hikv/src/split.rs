@@ -32,7 +32,7 @@ use crate::layout::{
     BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader, WordPlace, batch_roots,
 };
 use crate::options::INDEX_FULL;
-use crate::table::{Form, PREFETCH_RECORDS, Segment, SegmentLocation, Table, Verdict, used_slots};
+use crate::table::{Form, PREFETCH_RECORDS, Segment, SegmentLocation, Table, Verdict, damaged_word, used_slots};
 
 /// Advice for a directory that cannot be followed.
 const ADVICE: &str = ": restore the store from a backup or an export";
@@ -89,18 +89,18 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
 /// completes the split.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -> Result<()> {
     let partition = table.placement.partition(sig);
-    let old = table.segment(pool, sig);
+    let old = table.segment(pool, sig)?;
     if old.depth == DEPTH_MAX {
         return Err(Error::IndexFull { depth: old.depth, instead: INDEX_FULL });
     }
-    if table.directory(pool, partition).depth == old.depth {
+    if table.roots.load(partition).depth == old.depth {
         double_directory(table, pool, partition)?;
     }
     let depth = old.depth + 1;
     let location = SegmentLocation { segment: old, partition, prefix: table.placement.index(sig, old.depth) };
     let (at, moved) = fill_sibling(table, pool, location, careful)?;
     let sibling = Segment { at, depth };
-    let directory = table.directory(pool, partition);
+    let directory = table.roots.load(partition);
     let range = 1u64 << (directory.depth - old.depth);
     let first = table.placement.index(sig, old.depth) << (directory.depth - old.depth);
     assert!(range >= 2, "a directory as deep as its segment was doubled above");
@@ -113,7 +113,6 @@ pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -
     SegmentHeader::store_split_depth(pool, old.at, depth);
     replace_entries(pool, &moved);
     fence_checked(pool)?;
-    debug_assert!(table.segment(pool, sig).depth == depth);
     Ok(())
 }
 
@@ -218,16 +217,28 @@ fn fill_sibling(
 }
 
 /// Doubles a partition's directory.
+///
+/// # Errors
+/// [`Error::Full`]; [`Error::Corrupt`] if a word is damaged: a copy with new check bits would hide
+/// it. [`Error::Poisoned`].
 fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
-    let old = table.directory(pool, partition);
+    let old = table.roots.load(partition);
     let depth = old.depth + 1;
+    let mut named = Vec::with_capacity(1 << old.depth);
+    for index in 0..1u64 << old.depth {
+        let place = WordPlace::in_directory(old, partition, index);
+        let word = pool.load_u64(place.at);
+        if !Deep::is_valid(word, pool, place) {
+            return Err(damaged_word(partition));
+        }
+        named.push(Deep::unpack(word));
+    }
     let at = pool.allocator().alloc_extent(pool, directory_bytes(depth), KIND_DIRECTORY)?;
     let new = Deep { at, depth };
     let mut image = Vec::with_capacity(directory_bytes(depth) as usize);
     for index in 0..1u64 << depth {
-        let named = Deep::unpack(pool.load_u64(WordPlace::in_directory(old, partition, index / 2).at));
         let place = WordPlace::in_directory(new, partition, index);
-        image.extend_from_slice(&named.pack(pool, place).to_le_bytes());
+        image.extend_from_slice(&named[index as usize / 2].pack(pool, place).to_le_bytes());
     }
     pool.store_durable(at, &[&image]);
     fence_checked(pool)?;
@@ -238,6 +249,7 @@ fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> 
     pool.publish_u64(root.at, new.pack(pool, root));
     pool.flush(root.at, 8);
     fence_checked(pool)?;
+    table.roots.store(partition, new);
     pool.epochs().retire_extent(pool, old.at);
     Ok(())
 }
@@ -300,13 +312,15 @@ pub(crate) fn older_directory(partition: usize, split: &str) -> Error {
 }
 
 /// Completes a split that a crash interrupted, and checks that the directory is one that splits can
-/// leave. Idempotent. Returns the partition's segments, each with its prefix.
+/// leave. Idempotent. Lookups use the directory from then on. Returns the partition's segments, each
+/// with its prefix.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
 pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec<(Segment, u64)>> {
     let wrong = |what: &str| Error::corrupt(format!("directory of partition {partition}"), format!("{what}{ADVICE}"));
     let directory = named_directory(pool, partition)?;
+    table.roots.store(partition, directory);
     let words = 1u64 << directory.depth;
     let place = |index: u64| WordPlace::in_directory(directory, partition, index);
     let word_at = |index: u64| Deep::unpack(pool.load_u64(place(index).at));

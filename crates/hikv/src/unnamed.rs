@@ -82,7 +82,7 @@ fn check_entries(table: &Table, pool: &Pool, at: NvPtr) -> Result<()> {
 fn source_of(table: &Table, pool: &Pool, location: SegmentLocation) -> Option<NvPtr> {
     let SegmentLocation { segment: Segment { depth, .. }, partition, prefix } = location;
     let depth = depth.checked_sub(1)?;
-    let named = table.named(pool, partition, depth, prefix >> 1)?;
+    let named = table.segment_of_prefix(pool, partition, depth, prefix >> 1)?;
     (named.depth == depth).then_some(named.at)
 }
 
@@ -136,13 +136,13 @@ mod tests {
     #[test]
     fn an_entry_without_a_whole_record_is_no_evidence() {
         with_table(|table, pool| {
-            let upper = table.named(pool, 0, 1, 1).expect("a segment");
+            let upper = table.segment_of_prefix(pool, 0, 1, 1).expect("a segment");
             let sig = Signature(1 << 63);
             let slot = Table::bucket(upper, table.placement.buckets(sig).0);
             assert!(slot.raw() >= upper.at.raw() + BUCKET_BYTES);
             let entry = Entry::naming(slot, sig.0, upper.at, 12345);
             pool.cas_u128(slot, Entry::free(pool, slot).pair(), entry.pair()).expect("a free slot");
-            let lower = table.named(pool, 0, 1, 0).expect("a segment");
+            let lower = table.segment_of_prefix(pool, 0, 1, 0).expect("a segment");
             check(table, pool, vec![lower.at.raw()]).expect("no evidence");
         });
     }

@@ -53,6 +53,11 @@ impl Inner {
     /// Returns the prefix of the next segment.
     fn verify_piece(&self, partition: usize, from: u64, report: &mut VerifyReport) -> Result<u64> {
         let _guard = self.enter()?;
+        if from == 0
+            && let Err(error) = self.table.check_directory(&self.pool, partition)
+        {
+            note_finding(report, &error);
+        }
         let (mut next, mut index_bytes) = (PREFIX_COUNT, 0);
         let walked = walk_from(&self.table, &self.pool, (partition, from), |location, slots| {
             let SegmentLocation { segment, prefix, .. } = location;

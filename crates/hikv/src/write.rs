@@ -62,12 +62,12 @@ impl Writes for Inner {
 
     #[inline]
     fn prefetch_index(&self, hash: Hashed) {
-        self.table.prefetch(&self.pool, self.table.segment(&self.pool, hash.sig), hash.sig);
+        self.table.prefetch(&self.pool, self.table.likely_segment(&self.pool, hash.sig), hash.sig);
     }
 
     #[inline]
     fn settled_table(&self, hash: Hashed) -> Quick<Segment> {
-        let segment = self.table.segment(&self.pool, hash.sig);
+        let segment = self.table.segment(&self.pool, hash.sig).inspect_err(|error| self.corrupt(error))?;
         if self.is_unsettled() {
             self.persist_buckets(segment, hash.sig);
             self.pool.check()?;
@@ -165,7 +165,7 @@ impl Inner {
     #[cold]
     fn split_if_full(&self, hash: Hashed) -> Result<()> {
         let _held = self.stripes.lock_partition(hash.stripe.partition);
-        let segment = self.table.segment(&self.pool, hash.sig);
+        let segment = self.table.segment(&self.pool, hash.sig)?;
         if self.probe_buckets(segment, hash.sig).free.is_none() {
             split(&self.table, &self.pool, hash.sig, self.is_careful())?;
         }

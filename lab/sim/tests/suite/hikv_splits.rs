@@ -55,7 +55,8 @@ impl Answers {
 /// The lines of root and directories that differ from an earlier image.
 fn changed_lines(image: &SimImage, before: &SimImage) -> Vec<Place> {
     let parts = map_of(image, HiKvEngine.name());
-    let parts = parts.iter().filter(|part| ["engine root", "directory", "directory: head"].contains(&part.name.as_str()));
+    let parts =
+        parts.iter().filter(|part| ["engine root", "directory", "directory: head"].contains(&part.name.as_str()));
     let lines = parts.flat_map(|part| {
         let at = part.at;
         (at.offset..at.offset + at.len).step_by(LINE_BYTES as usize).map(move |offset| Place {
