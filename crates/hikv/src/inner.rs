@@ -19,8 +19,9 @@ use crate::paper_wal::Wal;
 use crate::record::Record;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
-use crate::table::{Hit, PREFETCH_BYTES, Table, walk_from};
+use crate::table::{Hit, PREFETCH_BYTES, Table};
 use crate::tree_op::TreeOp;
+use crate::walk::walk_from;
 
 /// Keys whose damaged entry a write cleared. The entry's record is unknown. The queued change of
 /// the tree therefore names the entry's slot in place of a record, and finds the key here. At most

@@ -17,8 +17,8 @@
 //! # Modules
 //! * `hash`, `entry`, `record`: hashes of keys, index entries, records.
 //! * `layout`, `options`: bytes on the medium; options.
-//! * `table`, `roots`, `probe`, `stripe`: hash index, root words in DRAM, lookups of writers, writer
-//!   locks.
+//! * `table`, `walk`, `roots`: hash index, walks over it, root words in DRAM.
+//! * `probe`, `stripe`: lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
 //! * `extents`, `unnamed`: checks of the extent table, and of segments that no directory names.
 //! * `damage`: known damage to the index; the check of misses.
@@ -65,6 +65,7 @@ mod tree_op;
 mod trees;
 mod unnamed;
 mod verify;
+mod walk;
 mod write;
 
 pub use layout::{ENGINE, FORMAT};

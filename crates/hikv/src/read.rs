@@ -1,8 +1,8 @@
 //! Lookups of readers (`lodestore_inplace::Reads`).
 //!
 //! A miss counts only if the directory still names the same segment, by a word whose check bits are
-//! right: a split may have moved the key meanwhile, or the word may be damaged. In careful mode (`damage.rs`) it counts only if no slot of the key's buckets is
-//! damaged.
+//! right. A split may have moved the key meanwhile, or the word may be damaged. In careful mode
+//! (`damage.rs`) a miss counts only if no slot of the key's buckets is damaged.
 
 use lodestore_contract::Result;
 use lodestore_inplace::Reads;

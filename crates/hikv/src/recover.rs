@@ -28,7 +28,8 @@ use crate::record::EXPIRY_TAG_FLAG;
 use crate::recovery_walk::walk_all;
 use crate::run;
 use crate::split::directory_bytes;
-use crate::table::{Form, SegmentLocation, Slot, walk};
+use crate::table::{Form, SegmentLocation, Slot};
+use crate::walk::walk;
 
 /// Rebuilds tree and occupancy.
 ///

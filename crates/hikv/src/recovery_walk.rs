@@ -19,7 +19,8 @@ use crate::entry::Entry;
 use crate::inner::Inner;
 use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
 use crate::record::{EXPIRY_TAG_FLAG, Record};
-use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
+use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
+use crate::walk::walk;
 
 /// A key's first 16 bytes, as a number with the same order, and its record.
 type SortKey = (u128, u64);

@@ -312,8 +312,8 @@ pub(crate) fn older_directory(partition: usize, split: &str) -> Error {
 }
 
 /// Completes a split that a crash interrupted, and checks that the directory is one that splits can
-/// leave. Idempotent. Lookups use the directory from then on. Returns the partition's segments, each
-/// with its prefix.
+/// leave. Idempotent. Lookups use the directory from then on. Returns the partition's segments,
+/// each with its prefix.
 ///
 /// # Errors
 /// [`Error::Corrupt`].

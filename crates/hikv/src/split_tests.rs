@@ -8,7 +8,8 @@ use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
 use crate::layout::{Deep, ENGINE, FORMAT, Superblock, WordPlace};
 use crate::split::{format, repair, split};
-use crate::table::{Table, walk};
+use crate::table::Table;
+use crate::walk::walk;
 
 #[test]
 fn a_split_of_a_segment_of_maximum_depth_is_index_full() {

@@ -55,9 +55,6 @@ pub(crate) struct SegmentLocation {
     pub(crate) prefix: u64,
 }
 
-/// Number of prefixes of 32 bits. The prefixes of a partition's segments are aligned to 32 bits.
-pub(crate) const PREFIX_COUNT: u64 = 1 << 32;
-
 impl SegmentLocation {
     /// The end of the segment's prefix, aligned to 32 bits.
     pub(crate) fn end(&self) -> u64 {
@@ -217,8 +214,8 @@ impl Table {
         None
     }
 
-    /// Returns the entry of `key`, if there is one. The caller holds an epoch guard. `segment` may be
-    /// that of a damaged directory word.
+    /// Returns the entry of `key`, if there is one. The caller holds an epoch guard. `segment` may
+    /// be that of a damaged directory word.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if an entry with the key's signature names no record, or a record with a
@@ -272,7 +269,7 @@ impl Table {
 
 /// Returns the segment that a directory word names, if the word's check bits are right.
 #[inline]
-fn named_by(pool: &Pool, directory: Deep, partition: usize, index: u64) -> Option<Segment> {
+pub(crate) fn named_by(pool: &Pool, directory: Deep, partition: usize, index: u64) -> Option<Segment> {
     let place = WordPlace::in_directory(directory, partition, index);
     let word = pool.load_u64(place.at);
     let Deep { at, depth } = Deep::unpack(word);
@@ -458,49 +455,4 @@ pub(crate) fn is_bound(pool: &Pool, entry: Entry, slot: NvPtr, binding: u32) -> 
 pub(crate) fn binding_at(pool: &Pool, position: NvPtr) -> Option<u32> {
     let at = position.untagged();
     pool.contains(at, 8).then(|| pool.load_u64(at) as u32)
-}
-
-/// Walks the segments of a partition in prefix order, safely concurrent with splits. `each` gets a
-/// segment's used slots only if the directory still named it after the copy.
-///
-/// # Errors
-/// Errors of `each`; [`Error::Corrupt`] for a directory that no split can leave.
-pub(crate) fn walk(
-    table: &Table,
-    pool: &Pool,
-    partition: usize,
-    each: impl FnMut(SegmentLocation, Vec<Slot>) -> Result<bool>,
-) -> Result<bool> {
-    walk_from(table, pool, (partition, 0), each)
-}
-
-/// Walks as [`walk`] does, from the segment whose prefix begins at `covered` on.
-///
-/// # Errors
-/// As [`walk`].
-pub(crate) fn walk_from(
-    table: &Table,
-    pool: &Pool,
-    (partition, mut covered): (usize, u64),
-    mut each: impl FnMut(SegmentLocation, Vec<Slot>) -> Result<bool>,
-) -> Result<bool> {
-    while covered < PREFIX_COUNT {
-        let segment_at = || {
-            let directory = table.roots.load(partition);
-            named_by(pool, directory, partition, covered >> (32 - directory.depth))
-        };
-        let is_in_region = |segment: &Segment| pool.contains(segment.at, table.shape.segment_bytes as usize);
-        let Some(segment) = segment_at().filter(is_in_region) else { return Err(damaged_word(partition)) };
-        let depth = segment.depth;
-        let prefix = covered >> (32 - depth);
-        let found = used_slots(table, pool, segment);
-        if segment_at() != Some(segment) {
-            continue;
-        }
-        if !each(SegmentLocation { segment, partition, prefix }, found)? {
-            return Ok(false);
-        }
-        covered += 1 << (32 - depth);
-    }
-    Ok(true)
 }

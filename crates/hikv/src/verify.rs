@@ -9,7 +9,8 @@ use lodestore_media::NvPtr;
 use crate::inner::Inner;
 use crate::layout::{GENERATION_SHIFT, SegmentHeader, generation_word};
 use crate::record::Record;
-use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, SegmentLocation, Slot, Verdict, walk_from};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
+use crate::walk::{PREFIX_COUNT, walk_from};
 
 /// Positions of the tree that are compared with the index at once.
 const CHUNK_KEYS: usize = 1024;

@@ -43,8 +43,8 @@ impl Pool {
 
     /// Compares the first word of each of the `N` pairs of 8-byte words from `at` (8-aligned) with
     /// `first`. Returns a bit per pair, set if equal, the lowest bit for the first pair. Each word
-    /// is loaded atomically (acquire), not all at one moment. No branch depends on the data. Returns
-    /// `None` if the range is not inside a region or not aligned; accepts any `at`.
+    /// is loaded atomically (acquire), not all at one moment. No branch depends on the data.
+    /// Returns `None` if the range is not inside a region or not aligned; accepts any `at`.
     #[inline]
     pub fn pairs_with<const N: usize>(&self, at: NvPtr, first: u64) -> Option<u32> {
         const { assert!(N <= 32, "a bit for each pair") };
