@@ -12,8 +12,8 @@ pub(crate) const PREFIX_COUNT: u64 = 1 << 32;
 /// segment's used slots only if the directory still named it after the copy.
 ///
 /// # Errors
-/// Errors of `each`; [`Error::Corrupt`](lodestore_contract::Error::Corrupt) for a directory word that
-/// is damaged.
+/// Errors of `each`; [`Error::Corrupt`](lodestore_contract::Error::Corrupt) for a damaged directory
+/// word.
 pub(crate) fn walk(
     table: &Table,
     pool: &Pool,
