@@ -102,16 +102,21 @@ impl Values {
         let _lock = lock(&self.collecting);
         // While readers hold retired segments, fewer segments may be free than flushes leave.
         let room = self.gc_reserve_segments().min(self.available());
-        let victim = {
-            let mut space = lock(&self.space);
-            if self.sizes.circular { space.choose_oldest(room) } else { space.choose(gain, room) }
-        };
-        let Some(victim) = victim else { return Ok(false) };
+        let Some(victim) = self.choose_victim(gain, room) else { return Ok(false) };
         let mut done = Outcome::default();
         let outcome = self.collect_victim(&index, &victim, &mut done);
         lock(&self.space).end_collection(&victim, &done, self.moment());
         self.free_retired();
         outcome.map(|()| !done.done.is_empty())
+    }
+
+    fn choose_victim(&self, gain: &Gain, room: u32) -> Option<Victim> {
+        let mut space = lock(&self.space);
+        #[cfg(feature = "lab")]
+        if self.sizes.circular {
+            return space.choose_oldest(room);
+        }
+        space.choose(gain, room)
     }
 
     /// Collects a victim, in steps: read its segments; find their records; ask which are live;

@@ -23,6 +23,7 @@
 //!
 //! # Modules
 //! * `layout`, `options`: bytes of the values file and pointers; options.
+//! * `modes` (feature `lab`): the baselines of the paper.
 //! * `gc_rate`, `stats`: rate limit of collections; statistics.
 //! * `space`: segments and groups, with their live bytes.
 //! * `open_number`: the number that ties the values file to the pool.
@@ -55,6 +56,8 @@ mod gc;
 mod gc_rate;
 mod late;
 mod layout;
+#[cfg(feature = "lab")]
+mod modes;
 mod open_number;
 mod options;
 mod read;
@@ -71,7 +74,9 @@ mod values;
 mod verify;
 mod window;
 
-pub use options::{HashKvOptions, HashkvSettings, Mode};
+#[cfg(feature = "lab")]
+pub use modes::Mode;
+pub use options::{HashKvOptions, HashkvSettings};
 pub use stats::HashkvStats;
 pub use store::HashKv;
 

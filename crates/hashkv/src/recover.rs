@@ -13,7 +13,7 @@ use lodestore_media::{BlockFile, BlockOptions, Mutant, OpenReport, Pool};
 
 use crate::layout::{Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
 use crate::open_number;
-use crate::options::{HashKvOptions, Mode};
+use crate::options::HashKvOptions;
 use crate::space::Space;
 use crate::superblock::{rebuild_superblock, write_superblock};
 use crate::values::{Sizes, Values, lock};
@@ -47,8 +47,8 @@ pub(crate) fn start(
         longest: longest as usize,
         group_bytes: options.group_bytes,
         groups_max: options.groups_max(index_options.memtable_bytes),
-        hotness: options.hotness && options.mode == Mode::Hash,
-        circular: options.mode == Mode::Vlog,
+        hotness: options.hotness && options.has_groups(),
+        circular: options.is_circular(),
         flush_bytes: index_options.memtable_bytes,
         is_lost: lost.is_some(),
     };

@@ -113,9 +113,13 @@ impl Values {
     /// Collects until `bytes` of values fit, or no more segments can be freed.
     pub(crate) fn collect_until_fits(&self, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.gc_reserve_segments();
-        // Counts are as of the last flush: a victim may free nothing. The oldest segments of a
-        // circular log may all be live.
-        let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { FUTILE_COLLECTIONS_MAX };
+        // Counts are as of the last flush: a victim may free nothing.
+        let mut tries = FUTILE_COLLECTIONS_MAX;
+        // The oldest segments of a circular log may all be live.
+        #[cfg(feature = "lab")]
+        if self.sizes.circular {
+            tries = lock(&self.space).rounds();
+        }
         // The next collection may return the space that a failed one used: only a new maximum of
         // available segments is a gain.
         let mut most = self.available();

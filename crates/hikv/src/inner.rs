@@ -15,6 +15,7 @@ use crate::backend::{Backend, Retire};
 use crate::entry::Entry;
 use crate::hash::{Hashed, Target};
 use crate::options::HiKvOptions;
+#[cfg(feature = "lab")]
 use crate::paper_wal::Wal;
 use crate::record::Record;
 use crate::sampler::Sampler;
@@ -119,6 +120,7 @@ pub struct Inner {
     pub(crate) backend: Backend<Records>,
     pub(crate) records: Records,
     pub(crate) sampler: Arc<Sampler>,
+    #[cfg(feature = "lab")]
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
     /// An entry was changed since the open: the sorted run of the last stop is stale.

@@ -17,6 +17,7 @@
 //! # Modules
 //! * `hash`, `entry`, `record`: hashes of keys, index entries, records.
 //! * `layout`, `options`: bytes on the medium; options.
+//! * `modes`: modes for comparison with the paper (feature `lab`).
 //! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
 //! * `extents`: check of the extent table.
@@ -24,7 +25,8 @@
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
 //! * `backend`: updating queues (the tree's work queues), their threads, and the tree's rebuild.
-//! * `run`, `paper_wal`: the tree's sorted run at close; the paper's HiKV_wal.
+//! * `run`: the tree's sorted run at close.
+//! * `paper_wal` (feature `lab`): the paper's HiKV_wal.
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `scan`, `sweep`: walks, removal of expired keys.
@@ -41,7 +43,9 @@ mod extents;
 mod hash;
 mod inner;
 mod layout;
+mod modes;
 mod options;
+#[cfg(feature = "lab")]
 mod paper_wal;
 mod probe;
 mod read;

@@ -23,7 +23,7 @@ use lodestore_inplace::SealedExtent;
 use lodestore_media::{Mutant, NvPtr};
 
 use crate::inner::Inner;
-use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, SegmentHeader, run_word};
+use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, PARTITIONED_MODE_FLAG, SEAL, SegmentHeader, run_word};
 use crate::record::EXPIRY_TAG_FLAG;
 use crate::recovery_walk::walk_all;
 use crate::run;
@@ -95,7 +95,7 @@ impl Inner {
             // A run would hide the missing keys from the next open.
             return Ok(());
         }
-        if self.options.partitioned_tree {
+        if self.table.shape.has_mode(PARTITIONED_MODE_FLAG) {
             // Partitioned trees are loaded one by one; a run alone cannot show that they are
             // complete.
             return Ok(());

@@ -16,8 +16,12 @@ use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 use crate::backend::{Backend, Config};
 use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word};
+use crate::layout::{
+    ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, PARTITIONED_MODE_FLAG, SEAL, SYNC_MODE_FLAG, Superblock,
+    WAL_MODE_FLAG, batch_roots, generation_word,
+};
 use crate::options::{Backends, HiKvOptions};
+#[cfg(feature = "lab")]
 use crate::paper_wal::Wal;
 use crate::recover;
 use crate::sampler::Sampler;
@@ -45,10 +49,9 @@ impl StoreEngine for Inner {
 
     fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<(Self, Behind)> {
         let opened = Instant::now();
-        let mut options = options.clone();
-        let begun = Begun::begin(&pool, report, || new_shape(&options), |shape| format(&Table::new(*shape), &pool))?;
+        let begun = Begun::begin(&pool, report, || new_shape(options), |shape| format(&Table::new(*shape), &pool))?;
         let shape = begun.shape;
-        options.set_modes(shape.modes);
+        shape.check_modes()?;
         let table = Table::new(shape);
         let sealed = SEAL.check(&pool, report, options.recovery_threads)?;
         if !begun.settled {
@@ -77,10 +80,11 @@ impl StoreEngine for Inner {
         let scrub = Scrub::new(options.scrub_rate);
         let base = Base::new(pool, logs, opened, begun.is_unsettled(), careful_mode, options.dram_budget, scrub);
         let inner = Inner {
-            backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler)),
+            backend: Backend::start(backend_config(options, &shape), records.clone(), Arc::clone(&sampler)),
             records,
             stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
-            wal: if options.wal { log_of(&base.pool)? } else { None },
+            #[cfg(feature = "lab")]
+            wal: if shape.has_mode(WAL_MODE_FLAG) { log_of(&base.pool)? } else { None },
             written: AtomicBool::new(false),
             run: Mutex::new(Vec::new()),
             base,
@@ -112,12 +116,14 @@ impl StoreEngine for Inner {
     }
 
     fn add_creation_options(&self, options: &mut Options) {
-        let of_switch = |is_set: bool, set: &'static str, unset: &'static str| if is_set { set } else { unset };
-        options.set("partitions", self.table.shape.partitions.to_string());
-        options.set("segment", self.table.shape.segment_bytes.to_string());
-        options.set("update", of_switch(self.options.sync_update, "sync", "queued"));
-        options.set("tree", of_switch(self.options.partitioned_tree, "partitioned", "global"));
-        options.set("wal", of_switch(self.options.wal, "on", "off"));
+        let shape = &self.table.shape;
+        let of_mode =
+            |flag: u32, set: &'static str, unset: &'static str| if shape.has_mode(flag) { set } else { unset };
+        options.set("partitions", shape.partitions.to_string());
+        options.set("segment", shape.segment_bytes.to_string());
+        options.set("update", of_mode(SYNC_MODE_FLAG, "sync", "queued"));
+        options.set("tree", of_mode(PARTITIONED_MODE_FLAG, "partitioned", "global"));
+        options.set("wal", of_mode(WAL_MODE_FLAG, "on", "off"));
     }
 
     fn counters(&self) -> (u64, EngineCounters) {
@@ -137,7 +143,9 @@ impl StoreEngine for Inner {
     }
 }
 
-/// Allocates the log. A store without space for it works without: nothing reads the log.
+/// Allocates the log of the mode `wal`. A store without space for it works without: nothing reads
+/// the log.
+#[cfg(feature = "lab")]
 fn log_of(pool: &Pool) -> Result<Option<Wal>> {
     match Wal::new(pool) {
         Ok(wal) => Ok(Some(wal)),
@@ -147,10 +155,10 @@ fn log_of(pool: &Pool) -> Result<Option<Wal>> {
 }
 
 /// Returns the setup of queues and trees.
-fn backend_config(options: &HiKvOptions, partitions: usize) -> Config {
+fn backend_config(options: &HiKvOptions, shape: &Superblock) -> Config {
     Config {
-        sync_update: options.sync_update,
-        trees: if options.partitioned_tree { partitions } else { 1 },
+        sync_update: shape.has_mode(SYNC_MODE_FLAG),
+        trees: if shape.has_mode(PARTITIONED_MODE_FLAG) { shape.partitions as usize } else { 1 },
         queues: options.queues,
         queue_len: options.queue_len,
         backends: options.worker_count(),
@@ -221,6 +229,7 @@ impl Engine for Inner {
 
     fn save(&self) -> Result<()> {
         let saved = self.save_run();
+        #[cfg(feature = "lab")]
         if let Some(wal) = &self.wal {
             wal.free(&self.pool);
         }

@@ -148,6 +148,7 @@ impl Writes for Inner {
     #[inline]
     fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>, not_flushed: Mutant) {
         let Target { hash, key } = locked.target;
+        #[cfg(feature = "lab")]
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, hash.sig, NvPtr::NULL);
         }
@@ -205,6 +206,7 @@ impl Inner {
             return Err(NotPublished::Refused(new, error));
         }
         let position = position_of(&new);
+        #[cfg(feature = "lab")]
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, hash.sig, position);
         }

@@ -24,7 +24,8 @@
 //! * `nvptr`, `little_endian`, `crc`: pool positions, stored numbers, CRC32C.
 //! * `slot`, `counters`, `mutex`: thread slots, operation counts, locks after a panic.
 //! * `boot`, `mutant`, `open_state`: boot identity, planted faults, state of an open.
-//! * `gather`, `latency`: record writes from parts; emulated latency.
+//! * `gather`: record writes from parts.
+//! * `latency`, `no_latency`: emulated latency (feature `lab`), or none.
 //! * `region`, [`region_layout`]: mappings and address translation; offsets within a region.
 //! * `options`: pool options.
 //! * `header`, `region_header`, `header_writes`: headers on the medium, and their writes.
@@ -65,6 +66,7 @@ pub mod fuzz;
 mod gather;
 mod header;
 mod header_writes;
+#[cfg_attr(not(feature = "lab"), path = "no_latency.rs")]
 mod latency;
 mod little_endian;
 mod lock;

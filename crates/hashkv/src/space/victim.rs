@@ -127,6 +127,7 @@ impl Space {
 
     /// Chooses the oldest segments of any owner whose survivors fit into `spare` segments: the next
     /// victim of a circular log.
+    #[cfg(feature = "lab")]
     pub(crate) fn choose_oldest(&mut self, spare: u32) -> Option<Victim> {
         let age = |number: u32| self.generation.wrapping_sub(self.segments[number as usize].generation);
         let idle = (0..self.segments.len() as u32).filter(|number| self.is_idle(*number));
@@ -154,6 +155,7 @@ impl Space {
     }
 
     /// Returns the number of collections of the oldest segments that cover all segments.
+    #[cfg(feature = "lab")]
     pub(crate) fn rounds(&self) -> u32 {
         (self.segments.len() / self.victim_max()) as u32 + 1
     }
