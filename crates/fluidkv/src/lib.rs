@@ -31,7 +31,7 @@
 //!
 //! # Modules
 //! The modules are layers: each imports only modules above it in this list.
-//! * `layout`, `locks`: root area; locking.
+//! * `layout`: root area.
 //! * `sst`: sorted tables: blocks, builder, index, filter, reader, cursor, verification.
 //! * `options`: options of a store.
 //! * `space`: the ledger of space: reserve, sizes, DRAM budget.
@@ -49,7 +49,6 @@
 mod background;
 mod db;
 mod layout;
-mod locks;
 mod memtable;
 mod options;
 mod space;

@@ -9,7 +9,7 @@ use lodestore_contract::{
     EngineCounters, Error, Options, PoisonReason, Progress, Result, Scan, ScanRange, VerifyReport, Visit,
 };
 use lodestore_inplace::{
-    Base, Begun, Behind, CarefulMode, Engine, OpenStore, Running, SealCheck, StoreEngine, random_seed,
+    BackgroundPlan, Base, CarefulMode, Engine, LoadedShape, OpenStore, Running, SealCheck, StoreEngine, random_seed,
 };
 use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 
@@ -47,14 +47,19 @@ impl StoreEngine for Inner {
         options.check().map(|()| &options.pool)
     }
 
-    fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<(Self, Behind)> {
+    fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<(Self, BackgroundPlan)> {
         let opened = Instant::now();
-        let begun = Begun::begin(&pool, report, || new_shape(options), |shape| format(&Table::new(*shape), &pool))?;
-        let shape = begun.shape;
+        let loaded = LoadedShape::load_or_create(
+            &pool,
+            report,
+            || new_shape(options),
+            |shape| format(&Table::new(*shape), &pool),
+        )?;
+        let shape = loaded.shape;
         shape.check_modes()?;
         let table = Table::new(shape);
         let sealed = SEAL.check(&pool, report, options.recovery_threads)?;
-        if !begun.settled {
+        if !loaded.settled {
             persist_directories(&table, &pool)?;
         }
         let logs = BatchLogs::open(&pool, batch_roots(&pool), KIND_BATCH, report.settled)?;
@@ -78,7 +83,7 @@ impl StoreEngine for Inner {
         let records = Records { pool: Arc::clone(&pool), cleared: Arc::default() };
         let careful_mode = CarefulMode::new(sealed != SealCheck::Whole);
         let scrub = Scrub::new(options.scrub_rate);
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), careful_mode, options.dram_budget, scrub);
+        let base = Base::new(pool, logs, opened, loaded.is_unsettled(), careful_mode, options.dram_budget, scrub);
         let inner = Inner {
             backend: Backend::start(backend_config(options, &shape), records.clone(), Arc::clone(&sampler)),
             records,
@@ -100,13 +105,13 @@ impl StoreEngine for Inner {
         }
         inner.recovery.expect_parts(segments);
         inner.backend.begin_rebuild();
-        let behind = Behind {
+        let plan = BackgroundPlan {
             clean: report.clean,
             trusted: sealed == SealCheck::Whole && report.clean,
             recovers: options.recovery_threads > 0,
             sweep_ms: options.sweep_ms,
         };
-        Ok((inner, behind))
+        Ok((inner, plan))
     }
 
     fn count_keys(&self) -> Result<u64> {

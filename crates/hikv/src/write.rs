@@ -19,7 +19,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Engine, Quick, Stored, Writes};
+use lodestore_inplace::{BoxedResult, Engine, Stored, Writes};
 use lodestore_media::{Mutant, NvPtr, Pool};
 
 use crate::damage::Reuse;
@@ -66,7 +66,7 @@ impl Writes for Inner {
     }
 
     #[inline]
-    fn settled_table(&self, hash: Hashed) -> Quick<Segment> {
+    fn settled_table(&self, hash: Hashed) -> BoxedResult<Segment> {
         let segment = self.table.segment(&self.pool, hash.sig);
         if self.is_unsettled() {
             self.persist_buckets(segment, hash.sig);
@@ -130,7 +130,7 @@ impl Writes for Inner {
     }
 
     #[inline]
-    fn publish(&self, locked: Locked<'_>, probe: Probe, old: Option<Hit<'_>>, new: Stored) -> Quick<bool> {
+    fn publish(&self, locked: Locked<'_>, probe: Probe, old: Option<Hit<'_>>, new: Stored) -> BoxedResult<bool> {
         match self.publish_entry(&locked, &probe, old, new) {
             Ok(()) => Ok(true),
             Err(NotPublished::NoFreeSlot(record)) => {
@@ -140,7 +140,7 @@ impl Writes for Inner {
                 self.split_if_full(hash)?;
                 Ok(false)
             }
-            Err(NotPublished::Refused(record, error)) => Err(self.give_back(Some(record), *error)),
+            Err(NotPublished::Refused(record, error)) => Err(self.discard_stored(Some(record), *error)),
         }
     }
 

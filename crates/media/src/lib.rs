@@ -35,6 +35,7 @@
 //! * `memory`: reads, writes, flushes and fences, by persist policy.
 //! * `pool`, `verbs`, `words`: the pool, and access to it.
 //! * `events`: reports to the owner, outside all locks.
+//! * `panic_guard`: poisons a pool if work on it panics.
 //! * [`epoch`]: reuse of space after its last reader.
 //! * [`alloc`]: extents from buddy trees; records from slabs.
 //! * `batch_log`: redo logs for atomic writes of several words.
@@ -77,6 +78,7 @@ mod nvptr;
 mod open;
 mod open_state;
 mod options;
+mod panic_guard;
 mod pool;
 mod probe;
 mod region;
@@ -106,6 +108,7 @@ pub use nvptr::NvPtr;
 pub use open::HeaderSummary;
 pub use open_state::OpenState;
 pub use options::{ENGINE_NAME_MAX, PoolOptions, PoolSettings, Prefault, RegionShare};
+pub use panic_guard::PoisonOnPanic;
 pub use pool::{OpenReport, Pool};
 pub use probe::{MediumKind, MediumReport, file_bytes_limit, probe};
 pub use region_layout::{MAX_REGIONS, RegionLayout};

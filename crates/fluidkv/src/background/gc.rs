@@ -25,11 +25,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_media::{Mutant, crc32c};
 
 use crate::background::scheduler::Background;
-use crate::locks::lock;
 use crate::sst::{Slot, hash};
 use crate::tree::counts::Counts;
 use crate::values::Dead;
