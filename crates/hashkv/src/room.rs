@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, Mutant};
 
-use crate::space::Gain;
+use crate::space::{Gain, Victim};
 use crate::values::{Counts, Values, lock};
 
 /// Flushes leave 1/64 of all segments to collections, within this minimum and maximum.
@@ -93,6 +93,16 @@ impl Values {
     pub(crate) fn available(&self) -> u32 {
         let room = self.segments_outside_reserve(self.reserved_bytes());
         lock(&self.space).available(room)
+    }
+
+    /// Chooses the segments of the next collection, whose survivors fit into `room` segments.
+    pub(crate) fn next_victim(&self, gain: &Gain, room: u32) -> Option<Victim> {
+        let mut space = lock(&self.space);
+        #[cfg(feature = "lab")]
+        if self.sizes.circular {
+            return space.choose_oldest_segments(room);
+        }
+        space.choose_victim(gain, room)
     }
 
     /// Collects. Returns whether more segments are free than before. Survivors that do not fit, and
