@@ -167,9 +167,9 @@ impl Background {
         let published = self.log.as_ref().map_or(Ok(()), |log| self.wait_published(log, hashes()));
         let view = self.view.load();
         let outcome = published.and_then(|()| self.redirect_pointers(&view, group, &moved));
-        let (generation, full) = (view.active.generation, view.active.is_full());
+        let full = view.full_generation();
         drop((stripes, view, writing));
-        if full {
+        if let Some(generation) = full {
             self.rotate_or(generation, || ());
         }
         let all = || group.iter().zip(&moved).for_each(|(record, moved)| self.values.forget(record.key, moved));

@@ -78,7 +78,7 @@ impl Drop for UnnamedValue<'_> {
 /// it is full: the caller freezes it.
 #[inline(always)]
 fn end_write(stripe: MutexGuard<'_, ()>, writing: Writing<'_>, view: Guard<Arc<View>>) -> Option<u64> {
-    let full = view.active.is_full().then_some(view.active.generation);
+    let full = view.full_generation();
     drop(stripe);
     drop(writing);
     // The last holder of a view frees its memtable and tables, without a lock.
@@ -138,7 +138,9 @@ impl Inner {
             Ok(())
         })?;
         let full = end_write(stripe, writing, view);
-        full.into_iter().for_each(|generation| self.freeze(generation));
+        if let Some(generation) = full {
+            self.freeze(generation);
+        }
         Ok(())
     }
 
@@ -159,7 +161,9 @@ impl Inner {
             // The write is durable after the sync of its group.
             self.wait_committed(log, number)?;
         }
-        full.into_iter().for_each(|generation| self.freeze(generation));
+        if let Some(generation) = full {
+            self.freeze(generation);
+        }
         Ok(())
     }
 
@@ -239,11 +243,8 @@ impl Inner {
 
     /// Freezes the active memtable if it is full. The caller holds no lock.
     pub(crate) fn freeze_if_full(&self) {
-        let (generation, is_full) = {
-            let active = &self.view.load().active;
-            (active.generation, active.is_full())
-        };
-        if is_full {
+        let full = self.view.load().full_generation();
+        if let Some(generation) = full {
             self.freeze(generation);
         }
     }
