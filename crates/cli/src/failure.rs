@@ -194,7 +194,7 @@ fn store_error_code(error: &Error) -> u8 {
         Error::KeyLength { .. } | Error::ValueLength { .. } | Error::BatchLength { .. } => 2,
         Error::Unsupported { .. } | Error::InvalidOption { .. } | Error::KeyspaceName { .. } => 2,
         Error::Missing { .. } => 3,
-        Error::WrongEngine { .. } | Error::EngineNotBuilt { .. } => 4,
+        Error::WrongEngine { .. } | Error::EngineNotBuilt { .. } | Error::ModeNotBuilt { .. } => 4,
         Error::NewerFormat { .. } | Error::OlderFormat { .. } => 4,
         Error::Locked { .. } => 5,
         Error::Full { .. } | Error::NoRoom { .. } | Error::IndexFull { .. } | Error::DramBudget { .. } => 6,

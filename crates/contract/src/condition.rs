@@ -22,6 +22,17 @@ pub enum Expected {
     Entry(Vec<u8>, Option<Expiry>),
 }
 
+/// The keys that a put changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutWhen {
+    /// All keys.
+    Always,
+    /// Absent keys: an insert.
+    Absent,
+    /// Present keys: an update.
+    Present,
+}
+
 /// A condition on one key: see [`Store::write_if`](crate::Store::write_if).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {

@@ -157,6 +157,15 @@ pub enum Error {
         /// The cargo feature of the crate `lodestore` that compiles the engine.
         feature: &'static str,
     },
+    /// The store was created with a mode that is not compiled into this build of the library.
+    ModeNotBuilt {
+        /// The engine that created the store.
+        engine: &'static str,
+        /// The mode, as an option and its value: `wal=on`.
+        mode: String,
+        /// The cargo feature of the crate `lodestore` that compiles the mode.
+        feature: &'static str,
+    },
     /// The store has a newer format than this program supports.
     NewerFormat {
         /// The part with the version: `pool`, or an engine's name.
@@ -433,6 +442,11 @@ impl Error {
                 f,
                 "engine {engine} is not compiled into this build: enable the feature `{feature}` of the crate lodestore"
             ),
+            Self::ModeNotBuilt { engine, mode, feature } => write!(
+                f,
+                "this store of engine {engine} was created with {mode}, a mode that is not compiled into this build: \
+                 enable the feature `{feature}` of the crate lodestore"
+            ),
             Self::NewerFormat { part, found, known } => write!(
                 f,
                 "the {part} format of this store has version {found}, and this program supports no version above \
@@ -589,6 +603,7 @@ impl fmt::Display for Error {
             | Self::Foreign { .. }
             | Self::WrongEngine { .. }
             | Self::EngineNotBuilt { .. }
+            | Self::ModeNotBuilt { .. }
             | Self::NewerFormat { .. }
             | Self::OlderFormat { .. }
             | Self::WeakerMedium { .. }

@@ -28,7 +28,7 @@
 //! * [`options`](mod@options): engine options as text, and the macro that declares them.
 //! * `verify`, `scrub`: verification reports; background scrub.
 //! * `stats`, `openmetrics`: statistics of a store, also as OpenMetrics text.
-//! * `condition`, `capability`: conditions of batches; optional capabilities of engines.
+//! * `condition`, `capability`: conditions of puts and batches; optional capabilities of engines.
 //! * [`copy`]: copies of a whole store during writes.
 //! * `store`: the traits of stores and snapshots, batches and scans.
 //! * `threads`: locks; thread starts that the system may refuse.
@@ -65,7 +65,7 @@ pub mod threads;
 mod verify;
 
 pub use capability::Capabilities;
-pub use condition::{Commit, Condition, Expected, RangeCondition};
+pub use condition::{Commit, Condition, Expected, PutWhen, RangeCondition};
 pub use durability::Durability;
 pub use entry::{Entry, EntryChunk, Pair};
 pub use error::{Error, HiddenKeys, Result, io_advice};

@@ -30,12 +30,22 @@ pub struct OptionSpec {
     pub help: &'static str,
     /// Whether the option is fixed when a store is created, so that an open refuses it.
     pub fixed: bool,
+    /// The cargo feature that adds the option. `None`: every build has the option.
+    pub feature: Option<&'static str>,
+    /// Whether this build has the option. Otherwise only the default is accepted.
+    pub is_built: bool,
 }
 
 impl OptionSpec {
     /// Returns the error for a value that the option does not accept.
     pub fn refusal(&self, value: &str) -> Error {
-        let why = format!("the value must be {}", self.takes);
+        let why = match self.feature {
+            Some(feature) if !self.is_built => format!(
+                "this build accepts only {}: with the feature `{feature}` of the crate lodestore, the value may be {}",
+                self.default, self.takes
+            ),
+            _ => format!("the value must be {}", self.takes),
+        };
         Error::InvalidOption { name: self.name.into(), value: value.into(), why }
     }
 }
@@ -96,7 +106,7 @@ impl Options {
     pub fn check_names(&self, engine: &str, specs: &[OptionSpec]) -> Result<()> {
         for (name, value) in self.iter() {
             if !specs.iter().any(|spec| spec.name == name) {
-                let known: Vec<_> = specs.iter().map(|spec| spec.name).collect();
+                let known: Vec<_> = specs.iter().filter(|spec| spec.is_built).map(|spec| spec.name).collect();
                 return Err(Error::InvalidOption {
                     name: name.into(),
                     value: value.into(),
@@ -157,9 +167,19 @@ mod table_tests;
 mod tests {
     use super::*;
 
+    const SIZE: OptionSpec = OptionSpec {
+        name: "size",
+        default: "8",
+        takes: "a number",
+        help: "a size",
+        fixed: true,
+        feature: None,
+        is_built: true,
+    };
     const SPECS: &[OptionSpec] = &[
-        OptionSpec { name: "size", default: "8", takes: "a number", help: "a size", fixed: true },
-        OptionSpec { name: "mode", default: "fast", takes: "fast or safe", help: "a mode", fixed: false },
+        SIZE,
+        OptionSpec { name: "mode", default: "fast", takes: "fast or safe", help: "a mode", fixed: false, ..SIZE },
+        OptionSpec { name: "slow", default: "0", feature: Some("lab"), is_built: false, ..SIZE },
     ];
 
     #[test]
@@ -186,5 +206,17 @@ mod tests {
         let refused = options.set("sise", "1").check_names("hikv", SPECS).expect_err("unknown").to_string();
         assert_eq!(refused, "option sise=1: engine hikv has no such option; its options are size, mode");
         Options::new().check_names("hikv", &[]).expect("nothing set is never wrong");
+    }
+
+    #[test]
+    fn a_refusal_of_an_option_of_another_build_names_the_feature() {
+        Options::new().set("slow", "0").check_names("hikv", SPECS).expect("the name is known");
+        assert_eq!(
+            SPECS[2].refusal("5").to_string(),
+            "option slow=5: this build accepts only 0: with the feature `lab` of the crate lodestore, the value may \
+             be a number"
+        );
+        let built = OptionSpec { is_built: true, ..SPECS[2] };
+        assert_eq!(built.refusal("x").to_string(), "option slow=x: the value must be a number");
     }
 }

@@ -4,8 +4,9 @@
 //! Every engine starts its threads here. A store either continues with fewer threads, or refuses
 //! the open with [`Error::ThreadRefused`]. Tests refuse starts by [`limit_thread_starts`].
 
+use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+use std::thread::{self, Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use crate::error::{Error, Result};
 
@@ -51,6 +52,45 @@ pub fn start_helpers<'scope, T: Send + 'scope>(
     work: impl Fn() -> T + Send + Copy + 'scope,
 ) -> Vec<ScopedJoinHandle<'scope, T>> {
     (0..count).map_while(|_| start_scoped_thread(scope, name, work).ok()).collect()
+}
+
+/// The background threads of an open store, which ends all of them at its close.
+///
+/// A group that is dropped without [`ThreadGroup::join`] leaks its handles: a process forked from
+/// the store's has none of the threads.
+#[derive(Debug, Default)]
+pub struct ThreadGroup {
+    handles: Mutex<ManuallyDrop<Vec<JoinHandle<()>>>>,
+}
+
+impl ThreadGroup {
+    /// Starts a thread of the group.
+    ///
+    /// # Errors
+    /// [`Error::ThreadRefused`].
+    pub fn start(&self, name: impl Into<String>, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        lock(&self.handles).push(start_thread(name, work)?);
+        Ok(())
+    }
+
+    /// Wakes the parked threads of the group.
+    pub fn unpark(&self) {
+        lock(&self.handles).iter().for_each(|handle| handle.thread().unpark());
+    }
+
+    /// Wakes the parked threads and waits for the ends of all. Does not wait for the calling
+    /// thread: an event sink may drop the last handle of a store on a thread of the group, which
+    /// then ends by itself.
+    pub fn join(&self) {
+        let handles = std::mem::take(&mut **lock(&self.handles));
+        for handle in handles {
+            if handle.thread().id() != thread::current().id() {
+                handle.thread().unpark();
+                // The thread itself caught and reported any panic.
+                let _ = handle.join();
+            }
+        }
+    }
 }
 
 #[cfg(not(feature = "conformance"))]

@@ -31,7 +31,7 @@
 //!
 //! # Modules
 //! The modules are layers: each imports only modules above it in this list.
-//! * `layout`, `locks`: root area; locking.
+//! * `layout`: root area.
 //! * `sst`: sorted tables: blocks, builder, index, filter, reader, cursor, verification.
 //! * `options`: options of a store.
 //! * [`planted`]: planted faults.
@@ -50,7 +50,6 @@
 mod background;
 mod db;
 mod layout;
-mod locks;
 mod memtable;
 mod options;
 #[doc(hidden)]

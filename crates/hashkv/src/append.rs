@@ -8,9 +8,9 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::Blocks;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::layout::{Home, Pointer, Record, encode_segment, record_len};
+use crate::layout::{Home, Pointer, Record, SegmentUse, encode_segment, record_len};
 use crate::room::FUTILE_COLLECTIONS_MAX;
-use crate::space::{Gain, SegmentPart, Space, SpaceRequest};
+use crate::space::{Gain, PartBytes, SegmentLimits, SegmentPart, Space, SpaceRequest};
 use crate::values::{Values, lock};
 
 /// Number of segments that may fail to be written before an append fails.
@@ -70,21 +70,34 @@ impl Drop for Appended<'_> {
     }
 }
 
-/// Encodes the bytes of a part: records from `next` on in this order, while they are of the part's
-/// home and fit. Returns the next index and the bytes of records.
+/// A part's records as they were encoded.
+struct EncodedPart {
+    /// Number of records.
+    count: usize,
+    /// Bytes of the records.
+    live: u64,
+}
+
+/// Encodes the bytes of a part: records in this order, while they are of the part's home and fit.
+/// Sets their pointers.
 fn encode_part(
     bytes: &mut Blocks,
     part: &SegmentPart,
     seed: u32,
-    (items, order): (&[Item<'_>], &[usize]),
-    (mut next, pointers): (usize, &mut [Option<Pointer>]),
-) -> (usize, u64) {
+    items: &[Item<'_>],
+    order: &[usize],
+    pointers: &mut [Option<Pointer>],
+) -> EncodedPart {
     bytes.clear();
     if part.from == 0 {
-        bytes.extend_from_slice(&encode_segment((part.segment, part.generation), part.home));
+        bytes.extend_from_slice(&encode_segment(
+            SegmentUse { segment: part.segment, generation: part.generation },
+            part.home,
+        ));
     }
     let header = bytes.len();
-    while let Some(index) = order.get(next) {
+    let mut count = 0;
+    for index in order {
         let item = &items[*index];
         if !item.belongs_to(part.home) || bytes.len() + item.len() > part.len as usize {
             break;
@@ -93,11 +106,11 @@ fn encode_part(
         let pointer = Pointer { segment: part.segment, generation: part.generation, at, len: item.len() as u32 };
         Record::append(bytes, pointer.location(seed), item.key, item.value);
         pointers[*index] = Some(pointer);
-        next += 1;
+        count += 1;
     }
     let live = (bytes.len() - header) as u64;
     bytes.resize(part.len as usize);
-    (next, live)
+    EncodedPart { count, live }
 }
 
 impl Values {
@@ -133,25 +146,22 @@ impl Values {
                 next += 1;
                 continue;
             };
-            let before = next;
-            let live;
-            (next, live) = encode_part(&mut bytes, &part, self.seed(), (items, &order), (next, &mut appended.pointers));
+            let rest = &order[next..];
+            let encoded = encode_part(&mut bytes, &part, self.seed(), items, rest, &mut appended.pointers);
             // A new use hides expired records of the segment: the superblock records the latest
             // such expiry.
             let marked = if part.from == 0 { self.mark_freed_expiry() } else { Ok(()) };
             let at = self.offset(part.segment) + u64::from(part.from);
             let Err(error) = marked.and_then(|()| self.file.write(at, &bytes)) else {
-                appended.parts.push((part, live));
+                appended.parts.push((part, encoded.live));
+                next += encoded.count;
                 continue;
             };
-            order[before..next].iter().for_each(|index| appended.pointers[*index] = None);
+            rest[..encoded.count].iter().for_each(|index| appended.pointers[*index] = None);
             lock(&self.space).fail_write(&part);
             match error {
                 // Retry in another segment.
-                Error::Io { .. } if refused < REFUSED_SEGMENTS_MAX => {
-                    refused += 1;
-                    next = before;
-                }
+                Error::Io { .. } if refused < REFUSED_SEGMENTS_MAX => refused += 1,
                 // Other users have filled the medium: nothing more fits.
                 Error::Full { .. } => break,
                 error => return Err(error),
@@ -168,7 +178,7 @@ impl Values {
     /// following items of the same group.
     fn allocate_part(&self, items: &[Item<'_>], order: &[usize], spare: u32) -> Result<Option<SegmentPart>> {
         let Some(first) = order.first().map(|index| &items[*index]) else { return Ok(None) };
-        let room = self.segments_outside_reserve(self.reserved_bytes());
+        let growth = self.segments_outside_reserve(self.reserved_bytes());
         let mut space = lock(&self.space);
         let owner = space.owner_of(first.hash, first.cold);
         let home = space.home(owner);
@@ -186,7 +196,12 @@ impl Values {
                 false
             })
         };
-        let part = space.allocate_part(owner, (first.len(), wanted), (room, spare), &mut more);
+        let part = space.allocate_part(
+            owner,
+            PartBytes { first: first.len(), wanted },
+            SegmentLimits { growth, spare },
+            &mut more,
+        );
         failed.map_or(Ok(part), Err)
     }
 

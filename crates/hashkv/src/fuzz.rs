@@ -4,8 +4,8 @@
 use lodestore_media::crc32c;
 
 use crate::layout::{
-    Location, Record, SEGMENT_HEADER_BYTES, SUPERBLOCK_SUMMED_BYTES, Stored, Superblock, VERSION, decode_segment,
-    each_record, encode_segment,
+    Location, Record, SEGMENT_HEADER_BYTES, SUPERBLOCK_SUMMED_BYTES, SegmentUse, Stored, Superblock, VERSION,
+    decode_segment, each_record, encode_segment,
 };
 
 /// The segment number under which bytes are read.
@@ -61,7 +61,7 @@ fn superblock(bytes: &[u8]) -> usize {
 fn segment(bytes: &[u8]) -> usize {
     let header = decode_segment(bytes, SEGMENT_ID);
     if let Some((home, generation)) = header {
-        assert!(bytes.starts_with(&encode_segment((SEGMENT_ID, generation), home)), "a header");
+        assert!(bytes.starts_with(&encode_segment(SegmentUse { segment: SEGMENT_ID, generation }, home)), "a header");
     }
     let generation = header.map_or(GENERATION_DEFAULT, |(_, generation)| generation);
     let first = Location { seed: SEED, segment: SEGMENT_ID, generation, at: SEGMENT_HEADER_BYTES as u32 };

@@ -102,11 +102,7 @@ impl Values {
         let _lock = lock(&self.collecting);
         // While readers hold retired segments, fewer segments may be free than flushes leave.
         let room = self.gc_reserve_segments().min(self.available());
-        let victim = {
-            let mut space = lock(&self.space);
-            if self.sizes.circular { space.choose_oldest(room) } else { space.choose(gain, room) }
-        };
-        let Some(victim) = victim else { return Ok(false) };
+        let Some(victim) = self.next_victim(gain, room) else { return Ok(false) };
         let mut done = Outcome::default();
         let outcome = self.collect_victim(&index, &victim, &mut done);
         lock(&self.space).end_collection(&victim, &done, self.moment());
@@ -415,7 +411,7 @@ mod tests {
     use lodestore_media::{Blocks, PoolOptions};
 
     use super::*;
-    use crate::layout::{Home, Prefix, encode_segment};
+    use crate::layout::{Home, Prefix, SegmentUse, encode_segment};
     use crate::space::LiveCount;
     use crate::{HashKv, HashKvOptions};
 
@@ -423,7 +419,7 @@ mod tests {
     #[test]
     fn records_after_damage_in_their_block_are_found_and_those_of_an_earlier_use_are_not() {
         let mut bytes = Blocks::new();
-        bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
+        bytes.extend_from_slice(&encode_segment(SegmentUse { segment: 7, generation: 3 }, Home::Group(Prefix::ALL)));
         let mut wanted = Vec::new();
         for index in 0..10u8 {
             let generation = if index < 6 { 3 } else { 2 };

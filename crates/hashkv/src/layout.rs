@@ -181,8 +181,15 @@ impl Home {
     }
 }
 
-/// Encodes the header of a segment for this generation.
-pub(crate) fn encode_segment((segment, generation): (u32, u32), home: Home) -> [u8; SEGMENT_HEADER_BYTES] {
+/// A use of a segment: its number, and the generation of the use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentUse {
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+}
+
+/// Encodes the header of a segment for this use.
+pub(crate) fn encode_segment(SegmentUse { segment, generation }: SegmentUse, home: Home) -> [u8; SEGMENT_HEADER_BYTES] {
     let (prefix, cold) = match home {
         Home::Group(prefix) => (prefix, 0),
         Home::Cold => (Prefix::ALL, 1),
@@ -219,7 +226,7 @@ pub(crate) fn decode_segment(bytes: &[u8], segment: u32) -> Option<(Home, u32)> 
         _ => return None,
     };
     let generation = word(&bytes[20..]);
-    (encode_segment((segment, generation), home) == bytes).then_some((home, generation))
+    (encode_segment(SegmentUse { segment, generation }, home) == bytes).then_some((home, generation))
 }
 
 /// Location of a value.
@@ -489,7 +496,7 @@ mod tests {
     fn a_header_is_valid_only_in_its_segment_and_names_its_owner() {
         let [low, high] = Prefix::ALL.halves();
         for home in [Home::Group(Prefix::ALL), Home::Group(low), Home::Group(high.halves()[1]), Home::Cold] {
-            let bytes = encode_segment((9, 1 << 20), home);
+            let bytes = encode_segment(SegmentUse { segment: 9, generation: 1 << 20 }, home);
             assert_eq!(decode_segment(&bytes, 9), Some((home, 1 << 20)));
             assert_eq!(decode_segment(&bytes, 8), None);
             for bit in 0..bytes.len() * 8 {
@@ -514,7 +521,7 @@ mod tests {
             (Home::Group(low), 27, 1),
             (Home::Cold, 8, 1),
         ] {
-            let mut bytes = encode_segment((9, 5), home);
+            let mut bytes = encode_segment(SegmentUse { segment: 9, generation: 5 }, home);
             bytes[at] = byte;
             let sum = crc32c(&[&bytes[..28]]);
             bytes[28..].copy_from_slice(&sum.to_le_bytes());
@@ -525,7 +532,7 @@ mod tests {
     #[test]
     fn records_of_a_segment_are_found_after_padding_and_damage() {
         let mut bytes = Blocks::new();
-        bytes.extend_from_slice(&encode_segment((7, 3), Home::Group(Prefix::ALL)));
+        bytes.extend_from_slice(&encode_segment(SegmentUse { segment: 7, generation: 3 }, Home::Group(Prefix::ALL)));
         let first = Location { seed: 5, segment: 7, generation: 3, at: SEGMENT_HEADER_BYTES as u32 };
         let mut wanted = Vec::new();
         for round in 0..4u8 {

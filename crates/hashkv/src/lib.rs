@@ -23,6 +23,7 @@
 //!
 //! # Modules
 //! * `layout`, `options`: bytes of the values file and pointers; options.
+//! * `modes` (feature `lab`): the baselines of the paper.
 //! * [`planted`]: planted faults.
 //! * `gc_rate`, `stats`: rate limit of collections; statistics.
 //! * `space`: segments and groups, with their live bytes.
@@ -56,6 +57,8 @@ mod gc;
 mod gc_rate;
 mod late;
 mod layout;
+#[cfg(feature = "lab")]
+mod modes;
 mod open_number;
 mod options;
 #[doc(hidden)]
@@ -74,7 +77,9 @@ mod values;
 mod verify;
 mod window;
 
-pub use options::{HashKvOptions, HashkvSettings, Mode};
+#[cfg(feature = "lab")]
+pub use modes::Mode;
+pub use options::{HashKvOptions, HashkvSettings};
 pub use stats::HashkvStats;
 pub use store::HashKv;
 

@@ -5,6 +5,8 @@ use lodestore_fluidkv::{FluidOptions, FluidkvSettings};
 use lodestore_media::{BlockFile, BlockOptions, PoolOptions, RegionShare};
 
 use crate::layout::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+#[cfg(feature = "lab")]
+use crate::modes::Mode;
 
 /// Regions of a pool are whole pages.
 const PAGE_BYTES: u64 = 4096;
@@ -19,22 +21,6 @@ const KIB: u64 = 1 << 10;
 /// record of segments allocated since the open. The store's account counts these bytes
 /// (`dram_bytes`); no budget limits them.
 const SEGMENTS_MAX: u64 = 1 << 20;
-
-/// Placement of values and selection of garbage: the paper's design and its baselines. A store may
-/// be opened with another mode each time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Mode {
-    /// Values go to groups of segments by the hash of their keys. Groups with most garbage are
-    /// collected (HashKV, ATC 2018).
-    #[default]
-    Hash,
-    /// Values go to one circular log. The oldest segments are collected, whatever their garbage
-    /// (vLog: WiscKey, FAST 2016).
-    Vlog,
-    /// Values are not separated: keys and values are in the LSM.
-    Nosep,
-}
 
 // The declared bounds are those that the code relies on.
 const _: () = assert!(SEGMENT_BYTES_MIN == 8 << 10 && SEGMENT_BYTES_MAX == 16 << 20);
@@ -53,6 +39,7 @@ lodestore_contract::options! {
         /// Where values are stored: in groups of segments by the hash of their keys (hash; HashKV,
         /// ATC 2018), in one circular log (vlog; WiscKey, FAST 2016), or with their keys (nosep).
         /// Each open may use another mode.
+        #[cfg(feature = "lab")]
         tunable mode: Mode = "hash", one_of("hash" => Mode::Hash, "vlog" => Mode::Vlog, "nosep" => Mode::Nosep), as "mode";
         /// Bytes of a segment of the values file; 0: 65536, or more in a store of over 64 GiB. The
         /// maximum is capacity/256, rounded up to a power of two, and at least 16384. A segment
@@ -78,6 +65,32 @@ lodestore_contract::options! {
         /// Whether cached pages of the file are read through a mapping, which sets a SIGBUS handler
         /// in the process. No effect with direct=on.
         tunable mapped: bool = "on", switch(), as "mapped";
+    }
+}
+
+#[cfg(feature = "lab")]
+impl HashKvOptions {
+    /// Returns whether values are in one circular log (`mode=vlog`).
+    pub(crate) fn is_circular(&self) -> bool {
+        self.mode == Mode::Vlog
+    }
+
+    /// Returns whether values go to the values file, if they are long enough. `mode=nosep`: no.
+    fn separates(&self) -> bool {
+        self.mode != Mode::Nosep
+    }
+}
+
+#[cfg(not(feature = "lab"))]
+impl HashKvOptions {
+    /// Returns whether values are in one circular log: never in this build.
+    pub(crate) fn is_circular(&self) -> bool {
+        false
+    }
+
+    /// Returns whether values go to the values file, if they are long enough: always in this build.
+    fn separates(&self) -> bool {
+        true
     }
 }
 
@@ -168,7 +181,7 @@ impl HashKvOptions {
         // go there as well: free space may consist of pieces of the length of a log segment.
         let log_segment = index.segment_bytes.min(index.memtable_bytes / 4);
         let longest = (segment_bytes - VALUE_OVERHEAD_BYTES).min(log_segment / 2);
-        index.value_threshold = if self.mode == Mode::Nosep { 0 } else { longest };
+        index.value_threshold = if self.separates() { longest } else { 0 };
         index
     }
 
@@ -199,18 +212,20 @@ impl HashKvOptions {
         pool
     }
 
+    /// Returns whether values are in groups by the hash of their keys.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.separates() && !self.is_circular()
+    }
+
     /// Returns the bytes from which values are separated; 0: none.
     pub(crate) fn threshold(&self) -> usize {
-        if self.mode == Mode::Nosep { 0 } else { self.value_threshold as usize }
+        if self.separates() { self.value_threshold as usize } else { 0 }
     }
 
     /// Returns the maximum number of groups: a flush brings each group [`GROUP_FLUSH_BYTES_MIN`]
     /// bytes, and writes to the file stay large.
     pub(crate) fn groups_max(&self, memtable_bytes: u64) -> usize {
-        match self.mode {
-            Mode::Hash => (memtable_bytes / GROUP_FLUSH_BYTES_MIN).clamp(4, 1 << 16) as usize,
-            Mode::Vlog | Mode::Nosep => 1,
-        }
+        if self.has_groups() { (memtable_bytes / GROUP_FLUSH_BYTES_MIN).clamp(4, 1 << 16) as usize } else { 1 }
     }
 
     pub(crate) fn blocks(&self) -> BlockOptions {

@@ -13,7 +13,7 @@ use lodestore_media::{BlockFile, BlockOptions, OpenReport, Pool};
 
 use crate::layout::{Home, SEGMENT_HEADER_BYTES, Stored, Superblock, decode_segment};
 use crate::open_number;
-use crate::options::{HashKvOptions, Mode};
+use crate::options::HashKvOptions;
 use crate::space::Space;
 use crate::superblock::{rebuild_superblock, write_superblock};
 use crate::values::{Sizes, Values, lock};
@@ -30,7 +30,7 @@ pub(crate) fn start(
     report: &OpenReport,
     options: &HashKvOptions,
 ) -> Result<(Arc<Values>, Arc<FluidKv>)> {
-    let Begun { file, superblock, lost } = begin(pool, report, options)?;
+    let OpenedFile { file, superblock, lost } = open_file(pool, report, options)?;
     let segment_bytes = superblock.segment_bytes;
     let segments = |bytes: u64| u32::try_from(bytes / u64::from(segment_bytes)).unwrap_or(u32::MAX);
     let there = segments(file.len().saturating_sub(BlockFile::BLOCK));
@@ -47,8 +47,8 @@ pub(crate) fn start(
         longest: longest as usize,
         group_bytes: options.group_bytes,
         groups_max: options.groups_max(index_options.memtable_bytes),
-        hotness: options.hotness && options.mode == Mode::Hash,
-        circular: options.mode == Mode::Vlog,
+        hotness: options.hotness && options.has_groups(),
+        circular: options.is_circular(),
         flush_bytes: index_options.memtable_bytes,
         is_lost: lost.is_some(),
     };
@@ -70,7 +70,7 @@ pub(crate) fn start(
 }
 
 /// The opened values file.
-struct Begun {
+struct OpenedFile {
     file: BlockFile,
     superblock: Superblock,
     /// Reason for read-only mode in salvage: the file or its start is missing. The superblock is
@@ -79,31 +79,31 @@ struct Begun {
 }
 
 /// Opens the file. Creates or changes nothing if the file of an existing store is missing.
-fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Begun> {
+fn open_file(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<OpenedFile> {
     let reading = || BlockFile::open(pool, &BlockOptions { read_only: true, ..options.blocks() });
     let writing = || BlockFile::open(pool, &options.blocks());
     if !report.engine_created {
         // Remains of an interrupted creation are overwritten.
         let file = writing()?;
         let superblock = create_file(pool, &file, options)?;
-        return Ok(Begun { file, superblock, lost: None });
+        return Ok(OpenedFile { file, superblock, lost: None });
     }
     let gone = || Error::corrupt("values.0000", MISSING_ADVICE);
     // Opening for writing would create the file.
-    let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(found) };
+    let found = if reading()?.len() < BlockFile::BLOCK { Err(gone()) } else { writing().and_then(read_superblock) };
     let is_salvage = pool.options().salvage;
     match found {
         Err(Error::Corrupt { place, what, .. }) if is_salvage => {
             let segment_bytes = options.new_segment_bytes() as u32;
             let superblock = Superblock { segment_bytes, freed_expiry_max: u64::MAX, opening: 0 };
-            Ok(Begun { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
+            Ok(OpenedFile { file: reading()?, superblock, lost: Some(format!("{place}: {what}")) })
         }
         Err(refused) => Err(refused),
-        Ok(begun) => match open_number::begin_next(pool, &begun.file, begun.superblock) {
-            Ok(superblock) => Ok(Begun { superblock, ..begun }),
+        Ok(opened) => match open_number::begin_next(pool, &opened.file, opened.superblock) {
+            Ok(superblock) => Ok(OpenedFile { superblock, ..opened }),
             // The file stays unwritten: its own pool may be found again.
             Err(refused @ (Error::Corrupt { .. } | Error::Io { .. } | Error::Full { .. })) if is_salvage => {
-                Ok(Begun { file: reading()?, lost: Some(refused.to_string()), ..begun })
+                Ok(OpenedFile { file: reading()?, lost: Some(refused.to_string()), ..opened })
             }
             Err(refused) => Err(refused),
         },
@@ -111,11 +111,11 @@ fn begin(pool: &Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Resu
 }
 
 /// Returns the file with its superblock, rebuilt if it is damaged.
-fn found(file: BlockFile) -> Result<Begun> {
+fn read_superblock(file: BlockFile) -> Result<OpenedFile> {
     let mut bytes = vec![0; BlockFile::BLOCK as usize];
     file.read(0, &mut bytes)?;
     let superblock = Superblock::decode(&bytes).or_else(|error| rebuild_superblock(&file, &bytes, error))?;
-    Ok(Begun { file, superblock, lost: None })
+    Ok(OpenedFile { file, superblock, lost: None })
 }
 
 /// Writes the superblock of a new file. The superblock is durable before any pointer into the file

@@ -7,7 +7,7 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::BlockFile;
 
 use crate::planted;
-use crate::space::Gain;
+use crate::space::{Gain, Victim};
 use crate::values::{Counts, Values, lock};
 
 /// Flushes leave 1/64 of all segments to collections, within this minimum and maximum.
@@ -96,6 +96,16 @@ impl Values {
         lock(&self.space).available(room)
     }
 
+    /// Chooses the segments of the next collection, whose survivors fit into `room` segments.
+    pub(crate) fn next_victim(&self, gain: &Gain, room: u32) -> Option<Victim> {
+        let mut space = lock(&self.space);
+        #[cfg(feature = "lab")]
+        if self.sizes.circular {
+            return space.choose_oldest_segments(room);
+        }
+        space.choose_victim(gain, room)
+    }
+
     /// Collects. Returns whether more segments are free than before. Survivors that do not fit, and
     /// errors of the medium, are not errors here: values stay in the LSM.
     ///
@@ -114,9 +124,13 @@ impl Values {
     /// Collects until `bytes` of values fit, or no more segments can be freed.
     pub(crate) fn collect_until_fits(&self, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(u64::from(self.sizes.segment_bytes)) as u32 + self.gc_reserve_segments();
-        // Counts are as of the last flush: a victim may free nothing. The oldest segments of a
-        // circular log may all be live.
-        let mut tries = if self.sizes.circular { lock(&self.space).rounds() } else { FUTILE_COLLECTIONS_MAX };
+        // Counts are as of the last flush: a victim may free nothing.
+        let mut tries = FUTILE_COLLECTIONS_MAX;
+        // The oldest segments of a circular log may all be live.
+        #[cfg(feature = "lab")]
+        if self.sizes.circular {
+            tries = lock(&self.space).rounds();
+        }
         // The next collection may return the space that a failed one used: only a new maximum of
         // available segments is a gain.
         let mut most = self.available();

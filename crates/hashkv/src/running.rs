@@ -2,13 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::threads::start_thread;
-use lodestore_contract::{PoisonReason, Result};
+use lodestore_contract::Result;
+use lodestore_contract::threads::ThreadGroup;
 use lodestore_fluidkv::FluidKv;
-use lodestore_media::{Pool, own_work};
+use lodestore_media::{PoisonOnPanic, own_work};
 
 use crate::gc_rate::GcRateLimit;
 use crate::values::{Values, lock};
@@ -20,7 +19,7 @@ const IDLE_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Running {
     pub(crate) index: Arc<FluidKv>,
     pub(crate) values: Arc<Values>,
-    collector: Mutex<Option<JoinHandle<()>>>,
+    collector: ThreadGroup,
     stopping: Arc<Stopping>,
 }
 
@@ -39,22 +38,10 @@ impl Stopping {
     }
 }
 
-/// Poisons the store if its background thread panics: no thread would finish the collection, or
-/// start another.
-struct PoisonOnPanic<'a>(&'a Pool);
-
-impl Drop for PoisonOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poison(PoisonReason::Panic, "a collection panicked");
-        }
-    }
-}
-
 /// Collects due and cheap garbage and separates late values, at `rate` bytes a second, until the
 /// store is closed.
 fn collect_in_background(values: &Values, rate: u64, stopping: &Stopping) {
-    let _poison_on_panic = PoisonOnPanic(&values.pool);
+    let _poison_on_panic = PoisonOnPanic::new(&values.pool, "a collection panicked");
     let mut limit = GcRateLimit::new(rate, Instant::now());
     while !stopping.stop.load(Ordering::Acquire) {
         let found = values.run_background_step();
@@ -64,16 +51,16 @@ fn collect_in_background(values: &Values, rate: u64, stopping: &Stopping) {
 }
 
 impl Running {
-    /// Starts the collector thread, unless `workers` is 0. `rate` limits it, in bytes per second.
+    /// Starts the collector thread. `rate` limits it, in bytes per second. `None`: no thread.
     ///
     /// # Errors
     /// [`Error::ThreadRefused`](lodestore_contract::Error::ThreadRefused).
-    pub(crate) fn start(index: Arc<FluidKv>, values: Arc<Values>, (workers, rate): (usize, u64)) -> Result<Arc<Self>> {
-        let running = Arc::new(Self { index, values, collector: Mutex::new(None), stopping: Arc::default() });
-        if workers > 0 {
+    pub(crate) fn start(index: Arc<FluidKv>, values: Arc<Values>, rate: Option<u64>) -> Result<Arc<Self>> {
+        let running = Arc::new(Self { index, values, collector: ThreadGroup::default(), stopping: Arc::default() });
+        if let Some(rate) = rate {
             let (values, stopping) = (Arc::clone(&running.values), Arc::clone(&running.stopping));
             let collect = move || own_work(|| collect_in_background(&values, rate, &stopping));
-            *lock(&running.collector) = Some(start_thread("lodestore-hash-collect", collect)?);
+            running.collector.start("lodestore-hash-collect", collect)?;
         }
         Ok(running)
     }
@@ -85,19 +72,14 @@ impl Running {
             self.stopping.stop.store(true, Ordering::Release);
         }
         self.stopping.changed.notify_all();
-        if let Some(thread) = lock(&self.collector).take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
-        }
+        self.collector.join();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if self.values.pool.is_foreign() {
-            // A forked process has none of these threads, and the index drops nothing there.
-            std::mem::forget(self.collector.get_mut().map(Option::take));
+            // A forked process does not have the thread, and the index drops nothing there.
             std::mem::forget((Arc::clone(&self.index), Arc::clone(&self.values)));
             return self.index.halt();
         }

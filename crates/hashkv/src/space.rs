@@ -50,6 +50,24 @@ pub(crate) enum SpaceRequest {
     Grow(u32),
 }
 
+/// The segments that an allocation may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SegmentLimits {
+    /// Number of segments without space that can get space.
+    pub(crate) growth: u32,
+    /// Number of free segments that the allocation must leave.
+    pub(crate) spare: u32,
+}
+
+/// The bytes of records for which a part is allocated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartBytes {
+    /// Bytes of the first record, which must fit.
+    pub(crate) first: usize,
+    /// Bytes of all records.
+    pub(crate) wanted: usize,
+}
+
 /// Numbers of segments: all in the file, free with space, free without space (holes), waiting,
 /// damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,32 +314,32 @@ impl Space {
         segment_bytes as usize - SEGMENT_HEADER_BYTES
     }
 
-    /// Allocates a part of the owner's tail for `wanted` bytes of records. Allocates a new segment
-    /// if the first record, of `first` bytes, does not fit into the tail. Returns `None` if only
-    /// the last `spare` segments are free. Calls `more` to get space for segments that have none.
+    /// Allocates a part of the owner's tail for records of these bytes. Allocates a new segment if
+    /// the first record does not fit into the tail. Returns `None` if only the spare segments are
+    /// free. Calls `more` to get space for segments that have none.
     pub(crate) fn allocate_part(
         &mut self,
         owner: Owner,
-        (first, wanted): (usize, usize),
-        (room, spare): (u32, u32),
+        bytes: PartBytes,
+        limits: SegmentLimits,
         more: &mut dyn FnMut(SpaceRequest) -> bool,
     ) -> Option<SegmentPart> {
         let block = BlockFile::BLOCK as u32;
         let tail = self.list(owner).last().copied();
         let open = tail.filter(|tail| {
             let segment = &self.segments[*tail as usize];
-            !segment.sealed && (self.segment_bytes - segment.used) as usize >= first
+            !segment.sealed && (self.segment_bytes - segment.used) as usize >= bytes.first
         });
         let segment = match open {
             Some(segment) => segment,
-            None => self.allocate_segment(owner, (room, spare), more)?,
+            None => self.allocate_segment(owner, limits, more)?,
         };
         let home = self.home(owner);
         let held = &mut self.segments[segment as usize];
         let from = held.used;
         let header = if from == 0 { SEGMENT_HEADER_BYTES } else { 0 };
         let room = (self.segment_bytes - from) as usize;
-        let len = (header + wanted).next_multiple_of(block as usize).min(room) as u32;
+        let len = (header + bytes.wanted).next_multiple_of(block as usize).min(room) as u32;
         held.used += len;
         held.writers += 1;
         if held.used == self.segment_bytes {
@@ -333,11 +351,11 @@ impl Space {
     fn allocate_segment(
         &mut self,
         owner: Owner,
-        (room, spare): (u32, u32),
+        SegmentLimits { growth, spare }: SegmentLimits,
         more: &mut dyn FnMut(SpaceRequest) -> bool,
     ) -> Option<u32> {
         // The spare segments have their space already: the LSM may use all other space.
-        while self.free.len() <= spare as usize && self.find_space(room, more) {}
+        while self.free.len() <= spare as usize && self.find_space(growth, more) {}
         if self.free.len() <= spare as usize {
             return None;
         }
@@ -354,7 +372,7 @@ impl Space {
 
     /// Requests space for a hole or, without holes, for new segments at the end of the file.
     /// Returns whether there was any.
-    fn find_space(&mut self, room: u32, more: &mut dyn FnMut(SpaceRequest) -> bool) -> bool {
+    fn find_space(&mut self, growth: u32, more: &mut dyn FnMut(SpaceRequest) -> bool) -> bool {
         if let Some(hole) = self.holes.last().copied() {
             let found = more(SpaceRequest::Fill(hole));
             if found {
@@ -364,7 +382,7 @@ impl Space {
             return found;
         }
         let count = self.segments.len() as u32;
-        let most = room.min(self.limit.saturating_sub(count)).min(GROWTH_SEGMENTS_MAX);
+        let most = growth.min(self.limit.saturating_sub(count)).min(GROWTH_SEGMENTS_MAX);
         // If `most` segments do not fit, one may.
         let Some(new) = [most, 1].into_iter().find(|new| *new > 0 && *new <= most && more(SpaceRequest::Grow(*new)))
         else {

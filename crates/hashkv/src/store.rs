@@ -58,7 +58,8 @@ impl HashKv {
     /// As [`HashKv::create`] and [`HashKv::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &HashKvOptions) -> Result<Self> {
         let (values, index) = recover::start(&pool, report, options)?;
-        let running = Running::start(index, values, (options.index.workers, options.collect_rate))?;
+        let collect_rate = (options.index.workers > 0).then_some(options.collect_rate);
+        let running = Running::start(index, values, collect_rate)?;
         Ok(Self { running })
     }
 

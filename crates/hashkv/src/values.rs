@@ -104,7 +104,7 @@ pub(crate) struct Sizes {
     pub(crate) groups_max: usize,
     /// Values not updated between two collections go to the cold storage.
     pub(crate) hotness: bool,
-    /// The oldest segments are collected, regardless of their content.
+    /// The oldest segments are collected, regardless of their content (`mode=vlog`, feature `lab`).
     pub(crate) circular: bool,
     /// Approximate maximum bytes of a flush.
     pub(crate) flush_bytes: u64,

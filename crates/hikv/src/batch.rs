@@ -32,7 +32,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Commit, Error, Expiry, Result};
-use lodestore_inplace::{Batches, Counted, Engine, Held, ItemOf, Quick, RequiredOf, Stored, Writes};
+use lodestore_inplace::{BatchInProgress, Batches, BoxedResult, Engine, Held, ItemOf, RequiredOf, Stored, Writes};
 use lodestore_media::{BatchTurn, NvPtr, Word};
 
 use crate::damage::Reuse;
@@ -85,7 +85,7 @@ struct KeyEntries<'a> {
 }
 
 impl Batches for Inner {
-    fn try_batch(&self, items: &mut [Item<'_>], required: &[Required<'_>]) -> Quick<Commit> {
+    fn try_batch(&self, items: &mut [Item<'_>], required: &[Required<'_>]) -> BoxedResult<Commit> {
         let _timer = self.time_write();
         let _guard = self.enter_write()?;
         if items.is_empty() {
@@ -122,7 +122,7 @@ impl Inner {
         let (mut turn, mut log_entries) = (turn, items.len());
         loop {
             // Dropped in reverse order: the count last.
-            let _counted = Counted::new(&self.batches);
+            let _counted = BatchInProgress::new(&self.batches);
             let held = self.lock_partitions(items, required);
             if let Commit::Unmet(index) = self.check_conditions(required)? {
                 return Ok(Applied::Unmet(index));
@@ -171,7 +171,7 @@ impl Inner {
         let mut claimed = vec![0u8; self.table.shape.buckets() as usize];
         let mut first = 0;
         while let Some(Item { target, .. }) = items.get(first) {
-            let segment = self.table.segment(&self.pool, target.hash.sig);
+            let segment = self.table.segment(&self.pool, target.hash.sig).inspect_err(|error| self.corrupt(error))?;
             let same = |item: &Item<'_>| {
                 self.table.placement.same_segment(target.hash.sig, item.target.hash.sig.0, segment.depth)
             };

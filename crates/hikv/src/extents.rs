@@ -15,7 +15,7 @@ use crate::table::{Segment, Table};
 /// data stays readable. Must be called before any allocation.
 pub(crate) fn check(table: &Table, pool: &Pool, partition: usize, segments: &[(Segment, u64)]) {
     let has = |at: NvPtr, bytes: u64, kind: ExtentKind| pool.allocator().holds_extent(pool, at, bytes, kind);
-    let directory = table.directory(pool, partition);
+    let directory = table.roots.load(partition);
     if !has(directory.at, directory_bytes(directory.depth), KIND_DIRECTORY) {
         lost(pool, "directory", directory.at);
     }

@@ -15,12 +15,14 @@ use crate::backend::{Backend, Retire};
 use crate::entry::Entry;
 use crate::hash::{Hashed, Target};
 use crate::options::HiKvOptions;
+#[cfg(feature = "lab")]
 use crate::paper_wal::Wal;
 use crate::record::Record;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
-use crate::table::{Hit, PREFETCH_BYTES, Table, walk_from};
+use crate::table::{Hit, PREFETCH_BYTES, Table};
 use crate::tree_op::TreeOp;
+use crate::walk::walk_from;
 
 /// Keys whose damaged entry a write cleared. The entry's record is unknown. The queued change of
 /// the tree therefore names the entry's slot in place of a record, and finds the key here. At most
@@ -119,6 +121,7 @@ pub struct Inner {
     pub(crate) backend: Backend<Records>,
     pub(crate) records: Records,
     pub(crate) sampler: Arc<Sampler>,
+    #[cfg(feature = "lab")]
     pub(crate) wal: Option<Wal>,
     pub(crate) options: HiKvOptions,
     /// An entry was changed since the open: the sorted run of the last stop is stale.
@@ -164,7 +167,7 @@ impl Index for Inner {
 
     fn find_held(&self, target: Target<'_>) -> Result<Option<Hit<'_>>> {
         let sig = target.hash.sig;
-        let segment = self.table.segment(&self.pool, sig);
+        let segment = self.table.segment(&self.pool, sig).inspect_err(|error| self.corrupt(error))?;
         if self.is_unsettled() {
             self.persist_buckets(segment, sig);
         }

@@ -23,7 +23,7 @@ use lodestore_media::{BatchLogs, ExtentKind, NvPtr, Pool, crc32c, crc32c_seeded,
 use crate::hash::{DEPTH_MAX, PARTITIONS_MAX};
 
 /// Version of the engine's format.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// The engine's name in the pool header.
 pub const ENGINE: &str = "hikv";
 
@@ -155,21 +155,35 @@ pub(crate) fn root_word(pool: &Pool, partition: usize) -> NvPtr {
     pool.root().add(ROOTS_AT + partition as u64 * 8)
 }
 
-/// The word to which a [`Deep`] belongs. Its check bits depend on the owner.
+/// The place of a [`Deep`] word on the medium. Its check bits depend on the place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// The root word of this partition.
-    Root(usize),
-    /// The directory of this partition.
-    Directory(usize),
+pub(crate) struct WordPlace {
+    /// Position of the word.
+    pub(crate) at: NvPtr,
+    /// The partition whose root word or directory word it is.
+    pub(crate) partition: usize,
 }
 
-impl Owner {
-    fn number(self) -> u64 {
-        match self {
-            Self::Root(partition) => partition as u64 * 2 + 1,
-            Self::Directory(partition) => partition as u64 * 2 + 2,
-        }
+impl WordPlace {
+    /// Bit of a position from which 8 bits are always 0: the partition's place in a number.
+    const PARTITION_SHIFT: u32 = 40;
+
+    /// Returns the place of a partition's root word.
+    #[inline]
+    pub(crate) fn root(pool: &Pool, partition: usize) -> Self {
+        Self { at: root_word(pool, partition), partition }
+    }
+
+    /// Returns the place of the word `index` of a partition's directory.
+    #[inline]
+    pub(crate) fn in_directory(directory: Deep, partition: usize, index: u64) -> Self {
+        Self { at: directory.at.add(index * 8), partition }
+    }
+
+    #[inline]
+    fn seed(self, pool: &Pool) -> u64 {
+        let place = self.at.raw() | (self.partition as u64) << Self::PARTITION_SHIFT;
+        pool.identity() ^ place.wrapping_mul(0xaf25_1af3_b0f0_25b5)
     }
 }
 
@@ -179,8 +193,8 @@ impl Owner {
 /// bit 63     60 59      48 47     40 39          6   5    4      0
 ///     | check  |  region  |  check  | offset / 64 | check | depth |
 /// ```
-/// The check bits depend on position, depth, owner and pool. Readers ignore the check bits; an open
-/// compares all of them before it serves anything.
+/// The check bits depend on position, depth, pool, and on the place of the word itself. An open
+/// compares all of them before it serves anything. A hit of a reader compares none (`table.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deep {
     pub(crate) at: NvPtr,
@@ -192,11 +206,18 @@ impl Deep {
     const CHECK_MASK: u64 = !(Self::AT_MASK | DEPTH_MASK);
     /// The check bit that makes the word's parity even: every single changed bit is detected.
     const PARITY_FLAG: u64 = 1 << 5;
+    const HASH_MASK: u64 = Self::CHECK_MASK & !Self::PARITY_FLAG;
 
-    pub(crate) fn pack(self, pool: &Pool, owner: Owner) -> u64 {
+    /// Returns the word without check bits.
+    pub(crate) fn to_word(self) -> u64 {
         debug_assert!(self.at.raw() & !Self::AT_MASK == 0 && self.depth <= DEPTH_MAX);
-        let word = self.at.raw() | u64::from(self.depth);
-        word | Self::check_bits(word, pool, owner)
+        self.at.raw() | u64::from(self.depth)
+    }
+
+    pub(crate) fn pack(self, pool: &Pool, place: WordPlace) -> u64 {
+        let word = self.to_word();
+        let word = word | Self::hash_bits(word, pool, place);
+        if word.count_ones().is_multiple_of(2) { word } else { word | Self::PARITY_FLAG }
     }
 
     #[inline]
@@ -204,16 +225,18 @@ impl Deep {
         Self { at: NvPtr::from_raw(word & Self::AT_MASK), depth: (word & DEPTH_MASK) as u32 }
     }
 
-    /// Returns whether the word is one that `pack` makes for this owner.
-    pub(crate) fn is_valid(word: u64, pool: &Pool, owner: Owner) -> bool {
-        word & Self::AT_MASK != 0 && word & Self::CHECK_MASK == Self::check_bits(word & !Self::CHECK_MASK, pool, owner)
+    /// Returns whether the word is one that `pack` makes for this place.
+    #[inline]
+    pub(crate) fn is_valid(word: u64, pool: &Pool, place: WordPlace) -> bool {
+        word & Self::AT_MASK != 0
+            && word & Self::HASH_MASK == Self::hash_bits(word & !Self::CHECK_MASK, pool, place)
+            && word.count_ones().is_multiple_of(2)
     }
 
-    fn check_bits(word: u64, pool: &Pool, owner: Owner) -> u64 {
-        let seed = pool.identity() ^ owner.number().wrapping_mul(0xaf25_1af3_b0f0_25b5);
-        let mixed = (word ^ seed).wrapping_mul(0xd134_2543_de82_ef95);
-        let hash = (mixed ^ mixed >> 32) & Self::CHECK_MASK & !Self::PARITY_FLAG;
-        if (word ^ hash).count_ones().is_multiple_of(2) { hash } else { hash | Self::PARITY_FLAG }
+    #[inline]
+    fn hash_bits(word: u64, pool: &Pool, place: WordPlace) -> u64 {
+        let mixed = (word ^ place.seed(pool)).wrapping_mul(0xd134_2543_de82_ef95);
+        (mixed ^ mixed >> 32) & Self::HASH_MASK
     }
 }
 
@@ -227,9 +250,9 @@ impl Deep {
 /// The checksum starts from a seed of the segment's position and the pool's identity.
 ///
 /// The split depth is the depth that the segment's last split gave it, with a check in the high
-/// half; 0 if the segment was never split. The word is stored after the directory has the new depth
-/// durably, and has no fence of its own. A directory that names the segment at a smaller depth is
-/// therefore older.
+/// half; 0 if the segment was never split. The word is stored after the split's commit is durable,
+/// and is durable when the split ends. A repaired directory that names the segment at a smaller
+/// depth is therefore older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) partition: u32,
@@ -279,7 +302,7 @@ impl SegmentHeader {
     }
 
     /// Returns the header at `at`, if it is whole.
-    fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
+    pub(crate) fn read(pool: &Pool, at: NvPtr) -> Option<Self> {
         let bytes = pool.bytes(at, BUCKET_BYTES as usize)?;
         let whole = bytes[..4] == Self::MAGIC && Self::sum(pool, at, bytes) == u32_at(bytes, 12);
         whole.then(|| Self { partition: u32_at(bytes, 4), depth: u32_at(bytes, 8), prefix: u64_at(bytes, 16) })

@@ -17,14 +17,17 @@
 //! # Modules
 //! * `hash`, `entry`, `record`: hashes of keys, index entries, records.
 //! * `layout`, `options`: bytes on the medium; options.
-//! * `table`, `probe`, `stripe`: hash index, lookups of writers, writer locks.
+//! * `modes`: modes for comparison with the paper (feature `lab`).
+//! * `table`, `walk`, `roots`: hash index, walks over it, root words in DRAM.
+//! * `probe`, `stripe`: lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
-//! * `extents`: check of the extent table.
+//! * `extents`, `unnamed`: checks of the extent table, and of segments that no directory names.
 //! * `damage`: known damage to the index; the check of misses.
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
 //! * `backend`: updating queues (the tree's work queues), their threads, and the tree's rebuild.
-//! * `run`, `paper_wal`: the tree's sorted run at close; the paper's HiKV_wal.
+//! * `run`: the tree's sorted run at close.
+//! * `paper_wal` (feature `lab`): the paper's HiKV_wal.
 //! * `inner`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `scan`, `sweep`: walks, removal of expired keys.
@@ -42,7 +45,9 @@ mod extents;
 mod hash;
 mod inner;
 mod layout;
+mod modes;
 mod options;
+#[cfg(feature = "lab")]
 mod paper_wal;
 #[doc(hidden)]
 pub mod planted;
@@ -51,6 +56,7 @@ mod read;
 mod record;
 mod recover;
 mod recovery_walk;
+mod roots;
 mod run;
 mod sampler;
 mod scan;
@@ -64,7 +70,9 @@ mod sweep;
 mod table;
 mod tree_op;
 mod trees;
+mod unnamed;
 mod verify;
+mod walk;
 mod write;
 
 pub use layout::{ENGINE, FORMAT};

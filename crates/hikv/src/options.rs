@@ -7,9 +7,7 @@ use lodestore_media::PoolOptions;
 
 use crate::backend::{QUEUES_MAX, THREADS_MAX, WorkerCount};
 use crate::hash::PARTITIONS_MAX;
-use crate::layout::{
-    BUCKET_BYTES, PARTITIONED_MODE_FLAG, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SYNC_MODE_FLAG, WAL_MODE_FLAG,
-};
+use crate::layout::{BUCKET_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
 /// How many threads update the tree after the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +60,15 @@ lodestore_contract::options! {
         fixed hash_seed: Option<u64> = "random", word_or("random", number(0)), as "hash-seed";
         /// How the tree is updated: by a thread after the write (queued), or by the writer before
         /// it returns (sync; HiKV_sync of the paper, Figure 10).
+        #[cfg(feature = "lab")]
         fixed sync_update: bool = "queued", one_of("queued" => false, "sync" => true), as "update";
         /// One tree for the store (global), or one tree for each partition, which scans merge
         /// (partitioned; HiKV_par of the paper, Figure 10).
+        #[cfg(feature = "lab")]
         fixed partitioned_tree: bool = "global", one_of("global" => false, "partitioned" => true), as "tree";
         /// Whether a log record is persisted before each write, for comparison (HiKV_wal of the
         /// paper, Figure 10). An open without free space for the log works without it.
+        #[cfg(feature = "lab")]
         fixed wal: bool = "off", switch(), as "wal";
         /// Number of queues of tree updates.
         tunable queues: usize = "8", number(1, 64), as "queues";
@@ -136,21 +137,6 @@ impl HiKvOptions {
             Backends::Auto => WorkerCount::Auto { threads: self.threads },
             Backends::Fixed(number) => WorkerCount::Fixed(number),
         }
-    }
-
-    /// Returns the modes to keep in the store.
-    pub(crate) fn modes(&self) -> u32 {
-        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-        bit(self.sync_update, SYNC_MODE_FLAG)
-            | bit(self.partitioned_tree, PARTITIONED_MODE_FLAG)
-            | bit(self.wal, WAL_MODE_FLAG)
-    }
-
-    /// Sets the modes with which the store was created.
-    pub(crate) fn set_modes(&mut self, modes: u32) {
-        self.sync_update = modes & SYNC_MODE_FLAG != 0;
-        self.partitioned_tree = modes & PARTITIONED_MODE_FLAG != 0;
-        self.wal = modes & WAL_MODE_FLAG != 0;
     }
 }
 

@@ -1,8 +1,8 @@
 //! Lookups of readers (`lodestore_inplace::Reads`).
 //!
-//! A miss counts only if the directory still names the same segment: a split may have moved the key
-//! meanwhile. In careful mode (`damage.rs`) it counts only if no slot of the key's buckets is
-//! damaged.
+//! A miss counts only if the directory still names the same segment, by a word whose check bits are
+//! right. A split may have moved the key meanwhile, or the word may be damaged. In careful mode
+//! (`damage.rs`) a miss counts only if no slot of the key's buckets is damaged.
 
 use lodestore_contract::Result;
 use lodestore_inplace::Reads;
@@ -44,19 +44,21 @@ impl Inner {
     #[inline]
     fn lookup_unlocked(&self, sig: Signature, key: &[u8]) -> Result<Option<Record<'_>>> {
         loop {
-            let segment = self.table.segment(&self.pool, sig);
+            let segment = self.table.likely_segment(&self.pool, sig);
             self.table.prefetch(&self.pool, segment, sig);
             match self.table.find(&self.pool, segment, sig, key).inspect_err(|error| self.corrupt(error))? {
                 Some(hit) => {
                     self.persist_read(sig, segment, Some(hit.at));
                     return self.check_found(&hit);
                 }
-                None if self.table.segment(&self.pool, sig).at == segment.at => {
-                    self.persist_read(sig, segment, None);
-                    self.check_absent(segment, sig)?;
-                    return Ok(None);
+                None => {
+                    let now = self.table.named_segment(&self.pool, sig).inspect_err(|error| self.corrupt(error))?;
+                    if now.at == segment.at {
+                        self.persist_read(sig, now, None);
+                        self.check_absent(now, sig)?;
+                        return Ok(None);
+                    }
                 }
-                None => {}
             }
         }
     }
@@ -114,7 +116,7 @@ impl Reads for Inner {
     #[inline]
     fn begin_read(&self, key: &[u8]) -> PendingRead {
         let sig = self.table.placement.sign(key);
-        let segment = self.table.segment(&self.pool, sig);
+        let segment = self.table.likely_segment(&self.pool, sig);
         self.table.prefetch(&self.pool, segment, sig);
         PendingRead { sig, segment, entry: None }
     }

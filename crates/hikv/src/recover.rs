@@ -23,13 +23,14 @@ use lodestore_inplace::SealedExtent;
 use lodestore_media::NvPtr;
 
 use crate::inner::Inner;
-use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, SEAL, SegmentHeader, run_word};
+use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, PARTITIONED_MODE_FLAG, SEAL, SegmentHeader, run_word};
 use crate::planted;
 use crate::record::EXPIRY_TAG_FLAG;
 use crate::recovery_walk::walk_all;
 use crate::run;
 use crate::split::directory_bytes;
-use crate::table::{Form, SegmentLocation, Slot, walk};
+use crate::table::{Form, SegmentLocation, Slot};
+use crate::walk::walk;
 
 /// Rebuilds tree and occupancy.
 ///
@@ -96,7 +97,7 @@ impl Inner {
             // A run would hide the missing keys from the next open.
             return Ok(());
         }
-        if self.options.partitioned_tree {
+        if self.table.shape.has_mode(PARTITIONED_MODE_FLAG) {
             // Partitioned trees are loaded one by one; a run alone cannot show that they are
             // complete.
             return Ok(());
@@ -116,7 +117,8 @@ impl Inner {
     pub(crate) fn save_seal(&self) -> Result<()> {
         let mut sealed = Vec::new();
         for partition in 0..self.table.shape.partitions as usize {
-            let directory = self.table.directory(&self.pool, partition);
+            self.table.check_directory(&self.pool, partition)?;
+            let directory = self.table.roots.load(partition);
             let bytes = directory_bytes(directory.depth);
             sealed.push(SealedExtent { at: directory.at, bytes, kind: KIND_DIRECTORY });
             walk(&self.table, &self.pool, partition, |location, slots| {

@@ -20,7 +20,8 @@ use crate::inner::Inner;
 use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
 use crate::planted;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
-use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict, walk};
+use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
+use crate::walk::walk;
 
 /// A key's first 16 bytes, as a number with the same order, and its record.
 type SortKey = (u128, u64);
@@ -108,7 +109,7 @@ fn walk_partition(inner: &Inner, partition: usize, result: &mut ThreadResult) ->
         }
     };
     let _guard = pool.epochs().pin();
-    mark_extent(inner.table.directory(pool, partition).at, KIND_DIRECTORY);
+    mark_extent(inner.table.roots.load(partition).at, KIND_DIRECTORY);
     walk(&inner.table, pool, partition, |location, slots| {
         inner.recovery.check_wanted()?;
         let SegmentLocation { segment, prefix, .. } = location;

@@ -8,16 +8,17 @@
 //!    other slots free. Entries in S left by an earlier crashed split are freed. Fence.
 //! 3. The first directory word of the upper half names (N, L+1); flush, fence: **the split is
 //!    done**.
-//! 4. The other words: upper half (N, L+1), lower half (S, L+1). Then the moved entries of S become
-//!    free; flush, fence.
+//! 4. The other words: upper half (N, L+1), lower half (S, L+1). The header of S gets depth L+1.
+//!    Then the moved entries of S become free; flush, fence.
 //!
 //! A crash before 3 leaves N unreachable, and the sweep frees it. A crash after 3 leaves words of
 //! depth L in a range whose first upper word has L+1. [`repair`] completes them, and is idempotent.
 //! A crash in step 4 leaves moved entries in S. They have the sibling's prefix, and count as free.
 //! A reader that used an old word and misses in S reads the directory again, which names N by then.
 //!
-//! After step 4 the header of S gets depth L+1, without a fence of its own. An open thereby detects
-//! a directory or a root word that is older than a split.
+//! The depth in the header of S detects a directory or a root word that is older than the split. A
+//! crash in step 4 can leave S with some moved entries free and the old depth in its header. Then N
+//! detects such a directory (`unnamed.rs`).
 //!
 //! Doubling: the new directory is written whole, fence, then the root word; flush, fence. The old
 //! one is retired.
@@ -28,11 +29,11 @@ use lodestore_media::{BatchLogs, NvPtr, Pool};
 use crate::entry::Entry;
 use crate::hash::{DEPTH_MAX, Signature};
 use crate::layout::{
-    BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, Owner, SegmentHeader, batch_roots, root_word,
+    BUCKET_BYTES, Deep, ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader, WordPlace, batch_roots,
 };
 use crate::options::INDEX_FULL;
 use crate::planted;
-use crate::table::{Form, PREFETCH_RECORDS, Segment, SegmentLocation, Table, Verdict, used_slots};
+use crate::table::{Form, PREFETCH_RECORDS, Segment, SegmentLocation, Table, Verdict, damaged_word, used_slots};
 
 /// Advice for a directory that cannot be followed.
 const ADVICE: &str = ": restore the store from a backup or an export";
@@ -54,12 +55,13 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
         let header = SegmentHeader { partition, depth: 0, prefix: 0 };
         pool.store_durable(segment, &[&free_segment(table, pool, segment, header)]);
         let directory = pool.allocator().alloc_extent(pool, directory_bytes(0), KIND_DIRECTORY)?;
-        let word = Deep { at: segment, depth: 0 }.pack(pool, Owner::Directory(partition as usize));
-        pool.store_durable(directory, &[&word.to_le_bytes()]);
+        let directory = Deep { at: directory, depth: 0 };
+        let place = WordPlace::in_directory(directory, partition as usize, 0);
+        pool.store_durable(directory.at, &[&Deep { at: segment, depth: 0 }.pack(pool, place).to_le_bytes()]);
         pool.fence();
-        let root = root_word(pool, partition as usize);
-        pool.publish_u64(root, Deep { at: directory, depth: 0 }.pack(pool, Owner::Root(partition as usize)));
-        pool.flush(root, 8);
+        let place = WordPlace::root(pool, partition as usize);
+        pool.publish_u64(place.at, directory.pack(pool, place));
+        pool.flush(place.at, 8);
     }
     Ok(())
 }
@@ -88,39 +90,39 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
 /// completes the split.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -> Result<()> {
     let partition = table.placement.partition(sig);
-    let old = table.segment(pool, sig);
+    let old = table.segment(pool, sig)?;
     if old.depth == DEPTH_MAX {
         return Err(Error::IndexFull { depth: old.depth, instead: INDEX_FULL });
     }
-    if table.directory(pool, partition).depth == old.depth {
+    if table.roots.load(partition).depth == old.depth {
         double_directory(table, pool, partition)?;
     }
     let depth = old.depth + 1;
     let location = SegmentLocation { segment: old, partition, prefix: table.placement.index(sig, old.depth) };
     let (at, moved) = fill_sibling(table, pool, location, careful)?;
     let sibling = Segment { at, depth };
-    let directory = table.directory(pool, partition);
+    let directory = table.roots.load(partition);
     let range = 1u64 << (directory.depth - old.depth);
     let first = table.placement.index(sig, old.depth) << (directory.depth - old.depth);
     assert!(range >= 2, "a directory as deep as its segment was doubled above");
     let upper = first + range / 2;
-    let owner = Owner::Directory(partition);
-    publish(pool, (directory, owner), upper, 1, sibling);
+    let words = (directory, partition);
+    publish(pool, words, upper, 1, sibling);
     pool.fence_checked()?;
-    publish(pool, (directory, owner), upper + 1, range / 2 - 1, sibling);
-    publish(pool, (directory, owner), first, range / 2, Segment { at: old.at, depth });
+    publish(pool, words, upper + 1, range / 2 - 1, sibling);
+    publish(pool, words, first, range / 2, Segment { at: old.at, depth });
+    SegmentHeader::store_split_depth(pool, old.at, depth);
     replace_entries(pool, &moved);
     pool.fence_checked()?;
-    SegmentHeader::store_split_depth(pool, old.at, depth);
-    debug_assert!(table.segment(pool, sig).depth == depth);
     Ok(())
 }
 
 /// Stores `count` directory words from `first` on, and flushes them.
-fn publish(pool: &Pool, (directory, owner): (Deep, Owner), first: u64, count: u64, segment: Segment) {
-    let word = Deep { at: segment.at, depth: segment.depth }.pack(pool, owner);
+fn publish(pool: &Pool, (directory, partition): (Deep, usize), first: u64, count: u64, segment: Segment) {
+    let named = Deep { at: segment.at, depth: segment.depth };
     for index in first..first + count {
-        pool.publish_u64(directory.at.add(index * 8), word);
+        let place = WordPlace::in_directory(directory, partition, index);
+        pool.publish_u64(place.at, named.pack(pool, place));
     }
     if count > 0 {
         pool.flush(directory.at.add(first * 8), count as usize * 8);
@@ -156,6 +158,12 @@ fn fill_sibling(
     let bytes = table.shape.segment_bytes as usize;
     let at = pool.allocator().alloc_extent(pool, bytes as u64, KIND_SEGMENT)?;
     let SegmentLocation { segment: old, partition, prefix } = location;
+    if careful {
+        // A killed process may have left entries unflushed. A crash must not show an entry in the
+        // new segment alone (`unnamed.rs`).
+        pool.flush(old.at, bytes);
+        pool.fence_checked()?;
+    }
     let (depth, prefix) = (old.depth + 1, prefix << 1 | 1);
     let mut image = free_segment(table, pool, at, SegmentHeader { partition: partition as u32, depth, prefix });
     let (mut moved, mut leftovers) = (Vec::new(), Vec::new());
@@ -197,25 +205,39 @@ fn fill_sibling(
 }
 
 /// Doubles a partition's directory.
+///
+/// # Errors
+/// [`Error::Full`]; [`Error::Corrupt`] if a word is damaged: a copy with new check bits would hide
+/// it. [`Error::Poisoned`].
 fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> {
-    let old = table.directory(pool, partition);
+    let old = table.roots.load(partition);
     let depth = old.depth + 1;
-    let mut image = Vec::with_capacity(directory_bytes(depth) as usize);
+    let mut named = Vec::with_capacity(1 << old.depth);
     for index in 0..1u64 << old.depth {
-        let word = pool.load_u64(old.at.add(index * 8)).to_le_bytes();
-        image.extend_from_slice(&word);
-        image.extend_from_slice(&word);
+        let place = WordPlace::in_directory(old, partition, index);
+        let word = pool.load_u64(place.at);
+        if !Deep::is_valid(word, pool, place) {
+            return Err(damaged_word(partition));
+        }
+        named.push(Deep::unpack(word));
     }
     let at = pool.allocator().alloc_extent(pool, directory_bytes(depth), KIND_DIRECTORY)?;
+    let new = Deep { at, depth };
+    let mut image = Vec::with_capacity(directory_bytes(depth) as usize);
+    for index in 0..1u64 << depth {
+        let place = WordPlace::in_directory(new, partition, index);
+        image.extend_from_slice(&named[index as usize / 2].pack(pool, place).to_le_bytes());
+    }
     pool.store_durable(at, &[&image]);
     pool.fence_checked()?;
-    let root = root_word(pool, partition);
+    let root = WordPlace::root(pool, partition);
     // A recovery that reads the new root never sees the old directory: it must not sweep an extent
     // that is still to be retired.
     pool.allocator().keep_extent(old.at);
-    pool.publish_u64(root, Deep { at, depth }.pack(pool, Owner::Root(partition)));
-    pool.flush(root, 8);
+    pool.publish_u64(root.at, new.pack(pool, root));
+    pool.flush(root.at, 8);
     pool.fence_checked()?;
+    table.roots.store(partition, new);
     pool.epochs().retire_extent(pool, old.at);
     Ok(())
 }
@@ -239,9 +261,10 @@ pub(crate) fn persist_directories(table: &Table, pool: &Pool) -> Result<()> {
 /// # Errors
 /// [`Error::Corrupt`] if the word's check bits are wrong, or the directory is not in the pool.
 fn named_directory(pool: &Pool, partition: usize) -> Result<Deep> {
-    let word = pool.load_u64(root_word(pool, partition));
+    let place = WordPlace::root(pool, partition);
+    let word = pool.load_u64(place.at);
     let directory = Deep::unpack(word);
-    let is_valid = Deep::is_valid(word, pool, Owner::Root(partition))
+    let is_valid = Deep::is_valid(word, pool, place)
         && directory.depth <= DEPTH_MAX
         && pool.bytes(directory.at, directory_bytes(directory.depth) as usize).is_some();
     if is_valid {
@@ -261,27 +284,35 @@ pub(crate) fn check_splits(pool: &Pool, partition: usize, segments: &[(Segment, 
         }
         // A damaged word is reported by the walk.
         if SegmentHeader::split_depth(pool, segment.at).is_some_and(|depth| depth > segment.depth) {
-            return Err(Error::corrupt(
-                format!("directory of partition {partition}"),
-                format!("the directory is older than a split of {:?}, so keys may be missing{ADVICE}", segment.at),
-            ));
+            return Err(older_directory(partition, &format!("a split of {:?}", segment.at)));
         }
     }
     Ok(())
 }
 
+/// Returns the error for a directory that does not have a split.
+#[cold]
+pub(crate) fn older_directory(partition: usize, split: &str) -> Error {
+    Error::corrupt(
+        format!("directory of partition {partition}"),
+        format!("the directory is older than {split}, so keys may be missing{ADVICE}"),
+    )
+}
+
 /// Completes a split that a crash interrupted, and checks that the directory is one that splits can
-/// leave. Idempotent. Returns the partition's segments, each with its prefix.
+/// leave. Idempotent. Lookups use the directory from then on. Returns the partition's segments,
+/// each with its prefix.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
 pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec<(Segment, u64)>> {
     let wrong = |what: &str| Error::corrupt(format!("directory of partition {partition}"), format!("{what}{ADVICE}"));
-    let owner = Owner::Directory(partition);
     let directory = named_directory(pool, partition)?;
+    table.roots.store(partition, directory);
     let words = 1u64 << directory.depth;
-    let word_at = |index: u64| Deep::unpack(pool.load_u64(directory.at.add(index * 8)));
-    if (0..words).any(|index| !Deep::is_valid(pool.load_u64(directory.at.add(index * 8)), pool, owner)) {
+    let place = |index: u64| WordPlace::in_directory(directory, partition, index);
+    let word_at = |index: u64| Deep::unpack(pool.load_u64(place(index).at));
+    if (0..words).any(|index| !Deep::is_valid(pool.load_u64(place(index).at), pool, place(index))) {
         return Err(wrong("a word is damaged"));
     }
     let mut segments = Vec::new();
@@ -309,9 +340,9 @@ pub(crate) fn repair(table: &Table, pool: &Pool, partition: usize) -> Result<Vec
             if found.depth + 1 != named.depth {
                 return Err(wrong("the words of one range differ by more than an unfinished split"));
             }
-            let word = directory.at.add(other * 8);
-            pool.publish_u64(word, named.pack(pool, owner));
-            pool.flush(word, 8);
+            let word = place(other);
+            pool.publish_u64(word.at, named.pack(pool, word));
+            pool.flush(word.at, 8);
             repaired = true;
         }
         let segment = Segment { at: named.at, depth: named.depth };

@@ -3,6 +3,7 @@
 use lodestore_contract::{ScrubStats, engine_statistics};
 
 use crate::inner::Inner;
+#[cfg(feature = "lab")]
 use crate::paper_wal::Wal;
 
 engine_statistics! {
@@ -50,6 +51,10 @@ impl HikvStats {
     /// Reads the statistics of a store.
     pub(crate) fn of(inner: &Inner) -> Self {
         let backend = inner.backend.stats();
+        #[cfg(feature = "lab")]
+        let wal_bytes = inner.wal.as_ref().map_or(0, |_| Wal::BYTES);
+        #[cfg(not(feature = "lab"))]
+        let wal_bytes = 0;
         Self {
             queue_depth: backend.depth,
             queue_depth_max: backend.depth_max,
@@ -67,7 +72,7 @@ impl HikvStats {
             adapt_windows: backend.windows,
             adapt_changes: backend.changes,
             retired_bytes: inner.pool.epochs().waiting_bytes(),
-            wal_bytes: inner.wal.as_ref().map_or(0, |_| Wal::BYTES),
+            wal_bytes,
             scrub: inner.scrub.stats(),
         }
     }

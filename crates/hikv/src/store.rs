@@ -9,15 +9,19 @@ use lodestore_contract::{
     EngineCounters, Error, Options, PoisonReason, Progress, Result, Scan, ScanRange, VerifyReport, Visit,
 };
 use lodestore_inplace::{
-    Base, Begun, Behind, CarefulMode, Engine, OpenStore, Running, SealCheck, StoreEngine, random_seed,
+    BackgroundPlan, Base, CarefulMode, Engine, LoadedShape, OpenStore, Running, SealCheck, StoreEngine, random_seed,
 };
 use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 
 use crate::backend::{Backend, Config};
 use crate::extents;
 use crate::inner::{Inner, Records};
-use crate::layout::{ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, SEAL, Superblock, batch_roots, generation_word};
+use crate::layout::{
+    ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, PARTITIONED_MODE_FLAG, SEAL, SYNC_MODE_FLAG, Superblock,
+    WAL_MODE_FLAG, batch_roots, generation_word,
+};
 use crate::options::{Backends, HiKvOptions};
+#[cfg(feature = "lab")]
 use crate::paper_wal::Wal;
 use crate::recover;
 use crate::sampler::Sampler;
@@ -26,6 +30,7 @@ use crate::split::{check_splits, format, persist_directories, repair};
 use crate::stats::HikvStats;
 use crate::stripe::Stripes;
 use crate::table::Table;
+use crate::unnamed;
 
 /// Maximum opens of a store.
 const GENERATION_MAX: u64 = (1 << 27) - 1;
@@ -43,15 +48,19 @@ impl StoreEngine for Inner {
         options.check().map(|()| &options.pool)
     }
 
-    fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<(Self, Behind)> {
+    fn start(pool: Arc<Pool>, report: &OpenReport, options: &HiKvOptions) -> Result<(Self, BackgroundPlan)> {
         let opened = Instant::now();
-        let mut options = options.clone();
-        let begun = Begun::begin(&pool, report, || new_shape(&options), |shape| format(&Table::new(*shape), &pool))?;
-        let shape = begun.shape;
-        options.set_modes(shape.modes);
+        let loaded = LoadedShape::load_or_create(
+            &pool,
+            report,
+            || new_shape(options),
+            |shape| format(&Table::new(*shape), &pool),
+        )?;
+        let shape = loaded.shape;
+        shape.check_modes()?;
         let table = Table::new(shape);
         let sealed = SEAL.check(&pool, report, options.recovery_threads)?;
-        if !begun.settled {
+        if !loaded.settled {
             persist_directories(&table, &pool)?;
         }
         let logs = BatchLogs::open(&pool, batch_roots(&pool), KIND_BATCH, report.settled)?;
@@ -59,28 +68,20 @@ impl StoreEngine for Inner {
         if let Some(damage) = logs.damage() {
             pool.poison(PoisonReason::Damage, damage);
         }
-        let (mut segments, mut older_directory) = (0, None);
-        for partition in 0..shape.partitions as usize {
-            let found = repair(&table, &pool, partition)?;
-            match check_splits(&pool, partition, &found) {
-                Err(error) if pool.options().salvage => older_directory = Some(error),
-                checked => checked?,
-            }
-            extents::check(&table, &pool, partition, &found);
-            segments += found.len() as u64;
-        }
+        let Directories { segments, older: older_directory } = read_directories(&table, &pool, sealed)?;
         let generation = raise_generation(&pool)?;
         let partitions = shape.partitions as usize;
         let sampler = Arc::new(Sampler::new(options.backends == Backends::Auto));
         let records = Records { pool: Arc::clone(&pool), cleared: Arc::default() };
         let careful_mode = CarefulMode::new(sealed != SealCheck::Whole);
         let scrub = Scrub::new(options.scrub_rate);
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), careful_mode, options.dram_budget, scrub);
+        let base = Base::new(pool, logs, opened, loaded.is_unsettled(), careful_mode, options.dram_budget, scrub);
         let inner = Inner {
-            backend: Backend::start(backend_config(&options, partitions), records.clone(), Arc::clone(&sampler)),
+            backend: Backend::start(backend_config(options, &shape), records.clone(), Arc::clone(&sampler)),
             records,
             stripes: Stripes::new(partitions, shape.buckets() as usize, generation << GENERATION_SHIFT),
-            wal: if options.wal { log_of(&base.pool)? } else { None },
+            #[cfg(feature = "lab")]
+            wal: if shape.has_mode(WAL_MODE_FLAG) { log_of(&base.pool)? } else { None },
             written: AtomicBool::new(false),
             run: Mutex::new(Vec::new()),
             base,
@@ -96,13 +97,13 @@ impl StoreEngine for Inner {
         }
         inner.recovery.expect_parts(segments);
         inner.backend.begin_rebuild();
-        let behind = Behind {
+        let plan = BackgroundPlan {
             clean: report.clean,
             trusted: sealed == SealCheck::Whole && report.clean,
             recovers: options.recovery_threads > 0,
             sweep_ms: options.sweep_ms,
         };
-        Ok((inner, behind))
+        Ok((inner, plan))
     }
 
     fn count_keys(&self) -> Result<u64> {
@@ -112,12 +113,14 @@ impl StoreEngine for Inner {
     }
 
     fn add_creation_options(&self, options: &mut Options) {
-        let of_switch = |is_set: bool, set: &'static str, unset: &'static str| if is_set { set } else { unset };
-        options.set("partitions", self.table.shape.partitions.to_string());
-        options.set("segment", self.table.shape.segment_bytes.to_string());
-        options.set("update", of_switch(self.options.sync_update, "sync", "queued"));
-        options.set("tree", of_switch(self.options.partitioned_tree, "partitioned", "global"));
-        options.set("wal", of_switch(self.options.wal, "on", "off"));
+        let shape = &self.table.shape;
+        let of_mode =
+            |flag: u32, set: &'static str, unset: &'static str| if shape.has_mode(flag) { set } else { unset };
+        options.set("partitions", shape.partitions.to_string());
+        options.set("segment", shape.segment_bytes.to_string());
+        options.set("update", of_mode(SYNC_MODE_FLAG, "sync", "queued"));
+        options.set("tree", of_mode(PARTITIONED_MODE_FLAG, "partitioned", "global"));
+        options.set("wal", of_mode(WAL_MODE_FLAG, "on", "off"));
     }
 
     fn counters(&self) -> (u64, EngineCounters) {
@@ -137,7 +140,48 @@ impl StoreEngine for Inner {
     }
 }
 
-/// Allocates the log. A store without space for it works without: nothing reads the log.
+/// The directories of all partitions, completed.
+struct Directories {
+    /// Number of segments that they name.
+    segments: u64,
+    /// The damage of a directory that is older than a split. `None` unless the open is a salvage.
+    older: Option<Error>,
+}
+
+/// Completes the directories of all partitions, and checks that none is older than a split.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+fn read_directories(table: &Table, pool: &Pool, sealed: SealCheck) -> Result<Directories> {
+    let (mut named, mut older) = (Vec::new(), None);
+    for partition in 0..table.shape.partitions as usize {
+        let found = repair(table, pool, partition)?;
+        match check_splits(pool, partition, &found) {
+            Err(error) if pool.options().salvage => older = Some(error),
+            checked => checked?,
+        }
+        extents::check(table, pool, partition, &found);
+        named.extend(found.iter().map(|(segment, _)| segment.at.raw()));
+    }
+    let segments = named.len() as u64;
+    if sealed != SealCheck::Whole {
+        match unnamed::check(table, pool, named) {
+            Err(error) if pool.options().salvage => {
+                // A poisoned store frees nothing: the next open finds the damage again.
+                if pool.check().is_ok() {
+                    pool.mark_damaged()?;
+                }
+                older = Some(error);
+            }
+            checked => checked?,
+        }
+    }
+    Ok(Directories { segments, older })
+}
+
+/// Allocates the log of the mode `wal`. A store without space for it works without: nothing reads
+/// the log.
+#[cfg(feature = "lab")]
 fn log_of(pool: &Pool) -> Result<Option<Wal>> {
     match Wal::new(pool) {
         Ok(wal) => Ok(Some(wal)),
@@ -147,10 +191,10 @@ fn log_of(pool: &Pool) -> Result<Option<Wal>> {
 }
 
 /// Returns the setup of queues and trees.
-fn backend_config(options: &HiKvOptions, partitions: usize) -> Config {
+fn backend_config(options: &HiKvOptions, shape: &Superblock) -> Config {
     Config {
-        sync_update: options.sync_update,
-        trees: if options.partitioned_tree { partitions } else { 1 },
+        sync_update: shape.has_mode(SYNC_MODE_FLAG),
+        trees: if shape.has_mode(PARTITIONED_MODE_FLAG) { shape.partitions as usize } else { 1 },
         queues: options.queues,
         queue_len: options.queue_len,
         backends: options.worker_count(),
@@ -221,6 +265,7 @@ impl Engine for Inner {
 
     fn save(&self) -> Result<()> {
         let saved = self.save_run();
+        #[cfg(feature = "lab")]
         if let Some(wal) = &self.wal {
             wal.free(&self.pool);
         }

@@ -7,7 +7,8 @@ use lodestore_inplace::Writes;
 
 use crate::inner::Inner;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
-use crate::table::{Form, walk};
+use crate::table::Form;
+use crate::walk::walk;
 
 impl Inner {
     /// Removes the keys of a partition that have expired. Reads only records with an expiry.

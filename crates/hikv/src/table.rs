@@ -16,6 +16,10 @@
 //! 7. A damaged entry is never overwritten, except by a write of the key with its signature. A
 //!    split copies damage to both segments.
 //!
+//! 8. A directory word can change while the store is open. Whatever it names then, an entry that is
+//!    found there is the key's: its check bits depend on its slot. Writers, and readers that miss,
+//!    compare the word's check bits.
+//!
 //! Readers acquire no lock. Writers hold the stripe of the key.
 
 use lodestore_contract::{Error, Result};
@@ -24,15 +28,17 @@ use lodestore_media::{NvPtr, Pool};
 
 use crate::entry::{Entry, names_record};
 use crate::hash::{Placement, Signature};
-use crate::layout::{BUCKET_BYTES, BUCKET_ENTRIES, Deep, ENTRY_BYTES, Superblock, root_word};
+use crate::layout::{BUCKET_BYTES, BUCKET_ENTRIES, Deep, ENTRY_BYTES, Superblock, WordPlace};
 use crate::planted;
 use crate::record::Record;
+use crate::roots::Roots;
 
-/// The index: its shape and access. All state is on the medium.
-#[derive(Clone, Copy)]
+/// The index: its shape and access. All state but a copy of the root words is on the medium.
 pub(crate) struct Table {
     pub(crate) placement: Placement,
     pub(crate) shape: Superblock,
+    /// The directories, as an open found them (`split::repair`) and doublings changed them.
+    pub(crate) roots: Roots,
 }
 
 /// A segment as its directory names it.
@@ -49,9 +55,6 @@ pub(crate) struct SegmentLocation {
     pub(crate) partition: usize,
     pub(crate) prefix: u64,
 }
-
-/// Number of prefixes of 32 bits. The prefixes of a partition's segments are aligned to 32 bits.
-pub(crate) const PREFIX_COUNT: u64 = 1 << 32;
 
 impl SegmentLocation {
     /// The end of the segment's prefix, aligned to 32 bits.
@@ -110,22 +113,75 @@ const HOME_FILL_MIN: usize = BUCKET_ENTRIES / 2;
 
 impl Table {
     pub(crate) fn new(shape: Superblock) -> Self {
-        Self { placement: Placement::new(shape.seed, shape.partitions, shape.buckets()), shape }
+        let placement = Placement::new(shape.seed, shape.partitions, shape.buckets());
+        Self { placement, shape, roots: Roots::new() }
     }
 
-    /// Returns the directory of a partition.
+    /// Returns the segment that the directory names for this signature now, for a search for an
+    /// entry. Compares no check bits: the segment may be anywhere, also outside of all regions.
     #[inline]
-    pub(crate) fn directory(&self, pool: &Pool, partition: usize) -> Deep {
-        Deep::unpack(pool.load_u64(root_word(pool, partition)))
-    }
-
-    /// Returns the segment that the directory names for this signature now.
-    #[inline]
-    pub(crate) fn segment(&self, pool: &Pool, sig: Signature) -> Segment {
-        let directory = self.directory(pool, self.placement.partition(sig));
+    pub(crate) fn likely_segment(&self, pool: &Pool, sig: Signature) -> Segment {
+        let directory = self.roots.load(self.placement.partition(sig));
         let index = self.placement.index(sig, directory.depth);
         let Deep { at, depth } = Deep::unpack(pool.load_u64(directory.at.add(index * 8)));
         Segment { at, depth }
+    }
+
+    /// Returns the segment that the directory names for this signature now, if the word's check
+    /// bits are right.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    #[inline]
+    pub(crate) fn named_segment(&self, pool: &Pool, sig: Signature) -> Result<Segment> {
+        let partition = self.placement.partition(sig);
+        let directory = self.roots.load(partition);
+        let index = self.placement.index(sig, directory.depth);
+        named_by(pool, directory, partition, index).ok_or_else(|| damaged_word(partition))
+    }
+
+    /// Returns the segment of this signature, for code that needs the whole segment.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the directory word is damaged.
+    #[inline]
+    pub(crate) fn segment(&self, pool: &Pool, sig: Signature) -> Result<Segment> {
+        let segment = self.named_segment(pool, sig)?;
+        if pool.contains(segment.at, self.shape.segment_bytes as usize) {
+            Ok(segment)
+        } else {
+            Err(damaged_word(self.placement.partition(sig)))
+        }
+    }
+
+    /// Returns the segment that the directory names for a prefix of this depth; `None` if the
+    /// directory is not as deep, or the word is damaged.
+    pub(crate) fn segment_of_prefix(&self, pool: &Pool, partition: usize, depth: u32, prefix: u64) -> Option<Segment> {
+        let directory = self.roots.load(partition);
+        let index = prefix << directory.depth.checked_sub(depth)?;
+        let segment = named_by(pool, directory, partition, index)?;
+        pool.contains(segment.at, self.shape.segment_bytes as usize).then_some(segment)
+    }
+
+    /// Checks that the root word of a partition on the medium is the one that lookups use, and the
+    /// check bits of all words of its directory. The caller holds an epoch guard.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn check_directory(&self, pool: &Pool, partition: usize) -> Result<()> {
+        let known = self.roots.load(partition);
+        let place = WordPlace::root(pool, partition);
+        let word = pool.load_u64(place.at);
+        let found = Deep::unpack(word);
+        // A doubling stores the deeper directory on the medium first.
+        if !(Deep::is_valid(word, pool, place) && (found == known || found.depth > known.depth)) {
+            let what = "the word changed while the store was open";
+            return Err(Error::corrupt(format!("root word of partition {partition}"), what));
+        }
+        if (0..1 << known.depth).any(|index| named_by(pool, known, partition, index).is_none()) {
+            return Err(damaged_word(partition));
+        }
+        Ok(())
     }
 
     /// Returns the address of a bucket.
@@ -149,7 +205,7 @@ impl Table {
         let (home, other) = self.placement.buckets(sig);
         for bucket in [home, other] {
             let at = Self::bucket(segment, bucket);
-            let named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
+            let named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0)?;
             if named != 0 {
                 let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY_BYTES);
                 let entry = Entry::load(pool, slot);
@@ -159,11 +215,12 @@ impl Table {
         None
     }
 
-    /// Returns the entry of `key`, if there is one. The caller holds an epoch guard.
+    /// Returns the entry of `key`, if there is one. The caller holds an epoch guard. `segment` may
+    /// be that of a damaged directory word.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if an entry with the key's signature names no record, or a record with a
-    /// damaged key.
+    /// damaged key; or if a bucket is not in a region.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
@@ -175,7 +232,9 @@ impl Table {
         let (home, other) = self.placement.buckets(sig);
         for bucket in [home, other] {
             let at = Self::bucket(segment, bucket);
-            let mut named = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0);
+            let Some(mut named) = pool.pairs_with::<BUCKET_ENTRIES>(at, sig.0) else {
+                return Err(damaged_word(self.placement.partition(sig)));
+            };
             while named != 0 {
                 let slot = at.add(u64::from(named.trailing_zeros()) * ENTRY_BYTES);
                 named &= named - 1;
@@ -207,6 +266,21 @@ impl Table {
     pub(crate) fn is_free(&self, sig: Signature, entry: (u64, u64), depth: u32) -> bool {
         entry.0 == 0 || !names_record(entry.1) || !self.placement.same_segment(sig, entry.0, depth)
     }
+}
+
+/// Returns the segment that a directory word names, if the word's check bits are right.
+#[inline]
+pub(crate) fn named_by(pool: &Pool, directory: Deep, partition: usize, index: u64) -> Option<Segment> {
+    let place = WordPlace::in_directory(directory, partition, index);
+    let word = pool.load_u64(place.at);
+    let Deep { at, depth } = Deep::unpack(word);
+    (Deep::is_valid(word, pool, place) && depth <= directory.depth).then_some(Segment { at, depth })
+}
+
+/// Returns the error for a directory word that changed while the store was open.
+#[cold]
+pub(crate) fn damaged_word(partition: usize) -> Error {
+    Error::corrupt(format!("directory of partition {partition}"), "a word is damaged: its keys cannot be found")
 }
 
 /// Accepts a whole record of another key that has the same signature, which is very rare. Anything
@@ -382,53 +456,4 @@ pub(crate) fn is_bound(pool: &Pool, entry: Entry, slot: NvPtr, binding: u32) -> 
 pub(crate) fn binding_at(pool: &Pool, position: NvPtr) -> Option<u32> {
     let at = position.untagged();
     pool.contains(at, 8).then(|| pool.load_u64(at) as u32)
-}
-
-/// Walks the segments of a partition in prefix order, safely concurrent with splits. `each` gets a
-/// segment's used slots only if the directory still named it after the copy.
-///
-/// # Errors
-/// Errors of `each`; [`Error::Corrupt`] for a directory that no split can leave.
-pub(crate) fn walk(
-    table: &Table,
-    pool: &Pool,
-    partition: usize,
-    each: impl FnMut(SegmentLocation, Vec<Slot>) -> Result<bool>,
-) -> Result<bool> {
-    walk_from(table, pool, (partition, 0), each)
-}
-
-/// Walks as [`walk`] does, from the segment whose prefix begins at `covered` on.
-///
-/// # Errors
-/// As [`walk`].
-pub(crate) fn walk_from(
-    table: &Table,
-    pool: &Pool,
-    (partition, mut covered): (usize, u64),
-    mut each: impl FnMut(SegmentLocation, Vec<Slot>) -> Result<bool>,
-) -> Result<bool> {
-    while covered < PREFIX_COUNT {
-        let directory = table.directory(pool, partition);
-        let word = pool.load_u64(directory.at.add((covered >> (32 - directory.depth)) * 8));
-        let Deep { at, depth } = Deep::unpack(word);
-        if depth > directory.depth || at.is_null() {
-            return Err(Error::corrupt(
-                format!("directory of partition {partition}"),
-                "a word is deeper than its directory",
-            ));
-        }
-        let segment = Segment { at, depth };
-        let prefix = covered >> (32 - depth);
-        let found = used_slots(table, pool, segment);
-        let now = table.directory(pool, partition);
-        if pool.load_u64(now.at.add((covered >> (32 - now.depth)) * 8)) != word {
-            continue;
-        }
-        if !each(SegmentLocation { segment, partition, prefix }, found)? {
-            return Ok(false);
-        }
-        covered += 1 << (32 - depth);
-    }
-    Ok(true)
 }

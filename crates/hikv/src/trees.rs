@@ -1,5 +1,5 @@
-//! The ordered index: one B+-tree over all keys or, as in the paper's HiKV_par, one per partition,
-//! merged by scans.
+//! The ordered index: one B+-tree over all keys or, as in the paper's HiKV_par (feature `lab`), one
+//! per partition, merged by scans.
 //!
 //! Any thread may call everything; the trees do their own concurrency control.
 
@@ -35,6 +35,12 @@ impl Trees {
         &self.0[number]
     }
 
+    /// Returns whether each partition has a tree: never in a build without the feature `lab`.
+    #[inline]
+    fn has_several(&self) -> bool {
+        cfg!(feature = "lab") && self.0.len() > 1
+    }
+
     /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.iter().map(BPlusTree::len).sum()
@@ -42,8 +48,8 @@ impl Trees {
 
     /// Prefetches the paths to the keys of operations together, for operations with inline keys.
     pub(crate) fn prefetch(&self, ops: &[TreeOp]) {
-        if let [tree] = &*self.0 {
-            return tree.prefetch_batch(ops.iter().filter_map(TreeOp::inline_key));
+        if !self.has_several() {
+            return self.0[0].prefetch_batch(ops.iter().filter_map(TreeOp::inline_key));
         }
         for op in ops {
             if let Some(key) = op.inline_key() {
@@ -70,8 +76,8 @@ impl Trees {
         hash: impl Fn(&[u8]) -> u64,
     ) -> Result<()> {
         let refused = |error| Error::corrupt("ordered index", format!("the bulk load failed: {error:?}"));
-        if let [tree] = &*self.0 {
-            return tree.bulk_load(records, sorted, threads).map_err(refused);
+        if !self.has_several() {
+            return self.0[0].bulk_load(records, sorted, threads).map_err(refused);
         }
         let mut shares = vec![Vec::new(); self.0.len()];
         for &payload in sorted {
@@ -94,8 +100,8 @@ impl Trees {
         max: usize,
         out: &mut Vec<u64>,
     ) -> bool {
-        if let [tree] = &*self.0 {
-            return tree.read_range(records, from, direction, max, out);
+        if !self.has_several() {
+            return self.0[0].read_range(records, from, direction, max, out);
         }
         let mut at_end = true;
         let mut payloads = Vec::new();

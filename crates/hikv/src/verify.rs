@@ -9,7 +9,8 @@ use lodestore_media::NvPtr;
 use crate::inner::Inner;
 use crate::layout::{GENERATION_SHIFT, SegmentHeader, generation_word};
 use crate::record::Record;
-use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, PREFIX_COUNT, SegmentLocation, Slot, Verdict, walk_from};
+use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
+use crate::walk::{PREFIX_COUNT, walk_from};
 
 /// Positions of the tree that are compared with the index at once.
 const CHUNK_KEYS: usize = 1024;
@@ -53,6 +54,11 @@ impl Inner {
     /// Returns the prefix of the next segment.
     fn verify_piece(&self, partition: usize, from: u64, report: &mut VerifyReport) -> Result<u64> {
         let _guard = self.enter()?;
+        if from == 0
+            && let Err(error) = self.table.check_directory(&self.pool, partition)
+        {
+            note_finding(report, &error);
+        }
         let (mut next, mut index_bytes) = (PREFIX_COUNT, 0);
         let walked = walk_from(&self.table, &self.pool, (partition, from), |location, slots| {
             let SegmentLocation { segment, prefix, .. } = location;

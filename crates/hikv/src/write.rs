@@ -19,7 +19,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Engine, Quick, Stored, Writes};
+use lodestore_inplace::{BoxedResult, Engine, Stored, Writes};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::damage::Reuse;
@@ -63,12 +63,12 @@ impl Writes for Inner {
 
     #[inline]
     fn prefetch_index(&self, hash: Hashed) {
-        self.table.prefetch(&self.pool, self.table.segment(&self.pool, hash.sig), hash.sig);
+        self.table.prefetch(&self.pool, self.table.likely_segment(&self.pool, hash.sig), hash.sig);
     }
 
     #[inline]
-    fn settled_table(&self, hash: Hashed) -> Quick<Segment> {
-        let segment = self.table.segment(&self.pool, hash.sig);
+    fn settled_table(&self, hash: Hashed) -> BoxedResult<Segment> {
+        let segment = self.table.segment(&self.pool, hash.sig).inspect_err(|error| self.corrupt(error))?;
         if self.is_unsettled() {
             self.persist_buckets(segment, hash.sig);
             self.pool.check()?;
@@ -131,7 +131,7 @@ impl Writes for Inner {
     }
 
     #[inline]
-    fn publish(&self, locked: Locked<'_>, probe: Probe, old: Option<Hit<'_>>, new: Stored) -> Quick<bool> {
+    fn publish(&self, locked: Locked<'_>, probe: Probe, old: Option<Hit<'_>>, new: Stored) -> BoxedResult<bool> {
         match self.publish_entry(&locked, &probe, old, new) {
             Ok(()) => Ok(true),
             Err(NotPublished::NoFreeSlot(record)) => {
@@ -141,7 +141,7 @@ impl Writes for Inner {
                 self.split_if_full(hash)?;
                 Ok(false)
             }
-            Err(NotPublished::Refused(record, error)) => Err(self.give_back(Some(record), *error)),
+            Err(NotPublished::Refused(record, error)) => Err(self.discard_stored(Some(record), *error)),
         }
     }
 
@@ -149,6 +149,7 @@ impl Writes for Inner {
     #[inline]
     fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>) {
         let Target { hash, key } = locked.target;
+        #[cfg(feature = "lab")]
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, hash.sig, NvPtr::NULL);
         }
@@ -166,7 +167,7 @@ impl Inner {
     #[cold]
     fn split_if_full(&self, hash: Hashed) -> Result<()> {
         let _held = self.stripes.lock_partition(hash.stripe.partition);
-        let segment = self.table.segment(&self.pool, hash.sig);
+        let segment = self.table.segment(&self.pool, hash.sig)?;
         if self.probe_buckets(segment, hash.sig).free.is_none() {
             split(&self.table, &self.pool, hash.sig, self.is_careful())?;
         }
@@ -206,6 +207,7 @@ impl Inner {
             return Err(NotPublished::Refused(new, error));
         }
         let position = position_of(&new);
+        #[cfg(feature = "lab")]
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, hash.sig, position);
         }

@@ -16,7 +16,7 @@ use crate::recovery::Recovery;
 /// Results of the hot paths, which fit two registers. A large result is copied in memory on return.
 /// Such a copy cannot begin before the stores after the last fence are done: measured, some 150 ns
 /// of each put.
-pub type Quick<T> = std::result::Result<T, Box<Error>>;
+pub type BoxedResult<T> = std::result::Result<T, Box<Error>>;
 
 /// Shared state of an open store.
 pub struct Base {
@@ -70,9 +70,9 @@ pub struct Stored {
 }
 
 /// Counts a batch while it lives.
-pub struct Counted<'a>(&'a AtomicU64);
+pub struct BatchInProgress<'a>(&'a AtomicU64);
 
-impl<'a> Counted<'a> {
+impl<'a> BatchInProgress<'a> {
     /// Counts a new batch.
     pub fn new(count: &'a AtomicU64) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
@@ -80,7 +80,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for BatchInProgress<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -177,7 +177,7 @@ impl Base {
     }
 
     /// Reports an event to the owner's event sink, after the thread's current operation.
-    pub fn tell(&self, event: &Event) {
+    pub fn report(&self, event: &Event) {
         self.pool.tell(event);
     }
 
@@ -185,7 +185,7 @@ impl Base {
     #[cold]
     pub fn corrupt(&self, error: &Error) {
         if let Error::Corrupt { place, what, .. } = error {
-            self.tell(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
+            self.report(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }
     }
 
@@ -229,7 +229,7 @@ impl Base {
 
     /// Frees a record that will not be published, and returns the error.
     #[cold]
-    pub fn give_back(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
+    pub fn discard_stored(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
         self.corrupt(&error);
         self.free_stored(stored);
         Box::new(error)
@@ -276,7 +276,7 @@ impl Base {
     /// [`Error::Poisoned`] if this fence or an earlier one failed: the record must not be
     /// published.
     #[inline]
-    pub fn fence_before_publish(&self) -> Quick<()> {
+    pub fn fence_before_publish(&self) -> BoxedResult<()> {
         Ok(self.pool.fence_checked()?)
     }
 

@@ -3,7 +3,7 @@
 use lodestore_contract::limits::{check_batch, check_conditions};
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Expiry, Result};
 
-use crate::base::{Quick, Stored};
+use crate::base::{BoxedResult, Stored};
 use crate::index::{Index, Target, TargetOf};
 use crate::planted;
 use crate::write::Writes;
@@ -30,7 +30,7 @@ pub trait Batches: Writes {
     /// Applies the last operations of a batch, in the order of hashes, if all conditions are met.
     /// Otherwise changes nothing. Without operations, only checks the conditions. No record of
     /// `items` is stored before or afterwards.
-    fn try_batch(&self, items: &mut [ItemOf<'_, Self>], required: &[RequiredOf<'_, Self>]) -> Quick<Commit>;
+    fn try_batch(&self, items: &mut [ItemOf<'_, Self>], required: &[RequiredOf<'_, Self>]) -> BoxedResult<Commit>;
 
     /// Stores the record of a put; durable after the next fence. The caller holds no stripe.
     fn store_unheld(&self, target: TargetOf<'_, Self>, value: &[u8], expiry: Option<Expiry>) -> Result<Stored>;

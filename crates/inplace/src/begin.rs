@@ -86,7 +86,7 @@ fn corrupt_superblock<S: Shape>(what: &str) -> Error {
 }
 
 /// A store that exists or was just created. Only its shape has been read or written.
-pub struct Begun<S> {
+pub struct LoadedShape<S> {
     /// Its shape.
     pub shape: S,
     /// All words of the index are durable as they are read; otherwise the engine must make them
@@ -95,14 +95,14 @@ pub struct Begun<S> {
     fresh: bool,
 }
 
-impl<S: Shape> Begun<S> {
+impl<S: Shape> LoadedShape<S> {
     /// Reads the superblock. If there is none and the pool's header has no completed creation,
     /// creates the store with the shape `new`, the superblock last. `make` writes and flushes
     /// everything else of a new store. An incomplete creation is repeated.
     ///
     /// # Errors
     /// As [`Shape::load`], and those of `make`.
-    pub fn begin(
+    pub fn load_or_create(
         pool: &Pool,
         report: &OpenReport,
         new: impl FnOnce() -> S,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Event, Result, VerifyReport};
 use lodestore_media::Quiet;
 
-use crate::base::{Base, Quick};
+use crate::base::{Base, BoxedResult};
 
 /// Bytes of records that a verification reads under one guard, and the scrub between two pauses.
 pub const PIECE_BYTES: u64 = 1 << 20;
@@ -77,13 +77,13 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// # Errors
     /// Errors of the first attempt, or of the second.
     #[cold]
-    fn second_try<T>(&self, error: Error, attempt: impl FnOnce() -> Quick<T>) -> Result<T> {
+    fn second_try<T>(&self, error: Error, attempt: impl FnOnce() -> BoxedResult<T>) -> Result<T> {
         if !matches!(error, Error::Full { .. }) || !self.reclaim() {
             return Err(error);
         }
         attempt().map_err(|error| {
             if let Error::Full { needed, .. } = &*error {
-                self.tell(&Event::Full { needed: *needed });
+                self.report(&Event::Full { needed: *needed });
             }
             *error
         })
@@ -136,7 +136,7 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
             swept += removed.inspect_err(|_| self.expiring.store(true, Ordering::Relaxed))?;
         }
         if swept > 0 {
-            self.tell(&Event::Swept { keys: swept });
+            self.report(&Event::Swept { keys: swept });
         }
         Ok(swept)
     }

@@ -1,12 +1,11 @@
 //! The background threads of a store, from open to close.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lodestore_contract::scrub::{self, Scrub, Scrubbed};
-use lodestore_contract::threads::{lock, start_thread};
+use lodestore_contract::threads::{ThreadGroup, lock};
 use lodestore_contract::{Error, Event, Finding, FoundBy, PoisonReason, Result, VerifyReport};
 use lodestore_media::own_work;
 
@@ -17,14 +16,14 @@ use crate::engine::Engine;
 pub struct Running<E: Engine> {
     /// The store.
     pub inner: Arc<E>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: ThreadGroup,
     /// Held by a closing thread: a concurrent close returns only after the store is closed.
     closing: Mutex<()>,
 }
 
 /// The background work after an open.
 #[derive(Debug, Clone, Copy)]
-pub struct Behind {
+pub struct BackgroundPlan {
     /// The last stop was clean.
     pub clean: bool,
     /// Recovery may trust the data saved by the last stop.
@@ -43,27 +42,27 @@ impl<E: Engine> Running<E> {
     /// # Errors
     /// [`Error::ThreadRefused`] if the sweep's thread cannot be started; the error of recovery, if
     /// it runs here.
-    pub fn start(inner: E, behind: Behind) -> Result<Self> {
-        let running = Self { inner: Arc::new(inner), threads: Mutex::new(Vec::new()), closing: Mutex::new(()) };
+    pub fn start(inner: E, plan: BackgroundPlan) -> Result<Self> {
+        let running = Self { inner: Arc::new(inner), threads: ThreadGroup::default(), closing: Mutex::new(()) };
         let inner = &running.inner;
-        if behind.sweep_ms > 0 {
+        if plan.sweep_ms > 0 {
             let shared = Arc::clone(inner);
-            let sweep = move || own_work(|| sweep_until_closed(&*shared, behind.sweep_ms));
+            let sweep = move || own_work(|| sweep_until_closed(&*shared, plan.sweep_ms));
             // The drop of `running` waits for a rebuild, which can no longer begin.
-            running.spawn("lodestore-sweep", sweep).inspect_err(|error| abandon_recovery(&**inner, error))?;
+            running.threads.start("lodestore-sweep", sweep).inspect_err(|error| abandon_recovery(&**inner, error))?;
         }
         let ready_after = inner.recovery.ready();
-        inner.tell(&Event::Opened { clean: behind.clean, ready_after });
+        inner.report(&Event::Opened { clean: plan.clean, ready_after });
         let shared = Arc::clone(inner);
-        let recover = move || own_work(|| run_recovery(&*shared, behind.trusted));
-        if !behind.recovers || running.spawn("lodestore-recovery", recover).is_err() {
-            own_work(|| run_recovery(&**inner, behind.trusted));
+        let recover = move || own_work(|| run_recovery(&*shared, plan.trusted));
+        if !plan.recovers || running.threads.start("lodestore-recovery", recover).is_err() {
+            own_work(|| run_recovery(&**inner, plan.trusted));
             inner.recovery.wait_done()?;
         }
         if inner.scrub.is_on() {
             let shared = Arc::clone(inner);
             // Each read checks the data that it returns: a store works without its scrub.
-            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&ScrubTarget(&*shared))));
+            let _ = running.threads.start("lodestore-scrub", move || own_work(|| scrub::run(&ScrubTarget(&*shared))));
         }
         Ok(running)
     }
@@ -72,29 +71,14 @@ impl<E: Engine> Running<E> {
     #[doc(hidden)]
     pub fn scrub_now(&self) {
         self.inner.scrub.set_due();
-        lock(&self.threads).iter().for_each(|thread| thread.thread().unpark());
-    }
-
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        lock(&self.threads).push(start_thread(name, work)?);
-        Ok(())
+        self.threads.unpark();
     }
 
     /// Stops operations and threads. Returns whether this call was the first.
     fn stop(&self) -> bool {
         let first = self.inner.open.close();
         self.inner.recovery.cancel();
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
-            thread.thread().unpark();
-            if thread.thread().id() == std::thread::current().id() {
-                // A sink on this thread dropped the last handle: the thread ends by itself, without
-                // further work.
-                continue;
-            }
-            // The thread itself caught and reported any panic.
-            let _ = thread.join();
-        }
+        self.threads.join();
         if first {
             self.inner.pool.epochs().synchronize();
             self.inner.halt();
@@ -105,10 +89,8 @@ impl<E: Engine> Running<E> {
     /// Drops nothing in a forked process that inherited the store. The threads do not exist there,
     /// and memory may be in a state that only they would complete.
     #[cold]
-    fn leave_to_parent(&mut self) {
+    fn leave_to_parent(&self) {
         self.inner.pool.close_inherited_lock();
-        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
-        std::mem::forget(std::mem::take(threads));
         std::mem::forget(Arc::clone(&self.inner));
     }
 
@@ -158,7 +140,7 @@ fn run_recovery<E: Engine>(engine: &E, trusted: bool) {
         Ok(Ok(())) => {
             let took = recovery.set_done();
             let state = recovery.state();
-            engine.tell(&Event::Recovered { keys: state.keys, corrupt: state.corrupt, took });
+            engine.report(&Event::Recovered { keys: state.keys, corrupt: state.corrupt, took });
         }
         Ok(Err(error)) => fail_recovery(engine, &error.to_string()),
         Err(_) => fail_recovery(engine, "recovery panicked"),
@@ -202,7 +184,7 @@ impl<E: Engine> Scrubbed for ScrubTarget<'_, E> {
 
     fn report_finding(&self, finding: &Finding) {
         let (place, what) = (finding.place.clone(), finding.what.clone());
-        self.0.tell(&Event::Corruption { found_by: FoundBy::Scrub, place, what });
+        self.0.report(&Event::Corruption { found_by: FoundBy::Scrub, place, what });
     }
 }
 

@@ -7,7 +7,7 @@ use lodestore_contract::copy::{CopySink, copy_fuzzy};
 use lodestore_contract::limits::{check_key, check_value};
 use lodestore_contract::{
     Batch, Capabilities, Change, ChangeFn, Commit, Condition, EngineCounters, Expiry, Lifetime, Options, Pair,
-    Progress, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
+    Progress, PutWhen, Result, Scan, ScanRange, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool, PoolOptions};
 
@@ -15,8 +15,8 @@ use crate::batch::Batches;
 use crate::copy::CopySource;
 use crate::index::WALK_POSITION_COUNT;
 use crate::read::{Reads, multi_get};
-use crate::running::{Behind, Running};
-use crate::write::{Decide, Step, When, change, delete, put};
+use crate::running::{BackgroundPlan, Running};
+use crate::write::{Decide, Step, change, delete, put};
 
 /// An engine with all operations of the contract. The errors of all methods are the contract's.
 pub trait StoreEngine: Reads + Batches {
@@ -34,7 +34,7 @@ pub trait StoreEngine: Reads + Batches {
 
     /// Reads, and if necessary creates or repairs, a store on a pool that was just created or
     /// opened. Returns it with the work to be done in the background.
-    fn start(pool: Arc<Pool>, report: &OpenReport, options: &Self::Options) -> Result<(Self, Behind)>;
+    fn start(pool: Arc<Pool>, report: &OpenReport, options: &Self::Options) -> Result<(Self, BackgroundPlan)>;
 
     /// Returns the number of keys. May wait for recovery. The caller has checked that the store is
     /// open.
@@ -96,8 +96,8 @@ impl<E: StoreEngine> OpenStore<E> {
     /// # Errors
     /// As [`Self::create`] and [`Self::open`].
     pub fn start(pool: Arc<Pool>, report: &OpenReport, options: &E::Options) -> Result<Self> {
-        let (engine, behind) = E::start(pool, report, options)?;
-        let running = Running::start(engine, behind)?;
+        let (engine, plan) = E::start(pool, report, options)?;
+        let running = Running::start(engine, plan)?;
         Ok(Self { inner: Arc::clone(&running.inner), running: Arc::new(running) })
     }
 
@@ -118,7 +118,7 @@ impl<E: StoreEngine> OpenStore<E> {
 
     /// Puts, inserts or updates. Returns whether it did.
     #[inline]
-    fn write_when(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
+    fn write_when(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: PutWhen) -> Result<bool> {
         check_key(key)?;
         check_value(value)?;
         match put(&*self.inner, key, value, expiry, when) {
@@ -192,16 +192,16 @@ impl<E: StoreEngine> Store for OpenStore<E> {
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
-        self.write_when(key, value, expiry, When::Always).map(|_| ())
+        self.write_when(key, value, expiry, PutWhen::Always).map(|_| ())
     }
 
     fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
-        self.write_when(key, value, lifetime.resolve(None), When::Absent)
+        self.write_when(key, value, lifetime.resolve(None), PutWhen::Absent)
     }
 
     fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         if lifetime != Lifetime::Keep {
-            return self.write_when(key, value, lifetime.resolve(None), When::Present);
+            return self.write_when(key, value, lifetime.resolve(None), PutWhen::Present);
         }
         // The new record cannot be stored before the old record is read.
         check_key(key)?;

@@ -8,22 +8,11 @@
 use std::borrow::Cow;
 
 use lodestore_contract::limits::check_value;
-use lodestore_contract::{Error, Expiry, Result};
+use lodestore_contract::{Error, Expiry, PutWhen, Result};
 
-use crate::base::{Quick, Stored};
+use crate::base::{BoxedResult, Stored};
 use crate::index::{FoundIn, Index, TargetOf};
 use crate::stripe::Held;
-
-/// The condition of a write.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    /// Put.
-    Always,
-    /// Insert.
-    Absent,
-    /// Update.
-    Present,
-}
 
 /// The step to perform on a key, given its present value and expiry.
 pub(crate) enum Step<'v> {
@@ -65,7 +54,7 @@ pub trait Writes: Index {
 
     /// Returns the part of the index that a key belongs to, under the key's stripe. Makes durable
     /// what a killed process left unflushed at the key's place.
-    fn settled_table(&self, hash: Self::Hash) -> Quick<Self::Table>;
+    fn settled_table(&self, hash: Self::Hash) -> BoxedResult<Self::Table>;
 
     /// Reads the key's place in the index.
     fn probe(&self, locked: &Locked<'_, Self>) -> Self::Probe;
@@ -99,7 +88,7 @@ pub trait Writes: Index {
         probe: Self::Probe,
         old: Option<FoundIn<'_, Self>>,
         new: Stored,
-    ) -> Quick<bool>;
+    ) -> BoxedResult<bool>;
 
     /// Removes a key's entry durably.
     #[cfg_attr(feature = "sim", track_caller)]
@@ -126,7 +115,7 @@ pub trait Writes: Index {
 /// Acquires a key's stripe, and records the key for a copy of the store in progress. The caller
 /// holds a guard and no stripe.
 #[inline]
-fn lock_key<'a, E: Writes>(engine: &'a E, target: TargetOf<'a, E>) -> Quick<Locked<'a, E>> {
+fn lock_key<'a, E: Writes>(engine: &'a E, target: TargetOf<'a, E>) -> BoxedResult<Locked<'a, E>> {
     engine.prefetch_index(target.hash);
     let mut held = engine.stripes().lock(E::stripe_of(target.hash));
     if engine.changes.is_active() {
@@ -154,7 +143,13 @@ fn record_change<'a, E: Writes>(
 
 /// Puts, inserts or updates a key of valid size. Returns whether it did.
 #[inline]
-pub(crate) fn put<E: Writes>(engine: &E, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Quick<bool> {
+pub(crate) fn put<E: Writes>(
+    engine: &E,
+    key: &[u8],
+    value: &[u8],
+    expiry: Option<Expiry>,
+    when: PutWhen,
+) -> BoxedResult<bool> {
     let _timer = engine.time_write();
     let _guard = engine.enter_write()?;
     let target = engine.target(key);
@@ -163,29 +158,29 @@ pub(crate) fn put<E: Writes>(engine: &E, key: &[u8], value: &[u8], expiry: Optio
         // A record that is certainly needed is stored while the index is loaded. A record that is
         // probably needed is stored while the old record is loaded.
         let mut stored = None;
-        if when == When::Always {
+        if when == PutWhen::Always {
             stored = Some(engine.store_held(&mut locked, value, expiry)?);
         }
         let probe = engine.probe(&locked);
-        if when == When::Present && engine.prefetch_old(&locked, &probe) {
+        if when == PutWhen::Present && engine.prefetch_old(&locked, &probe) {
             stored = Some(engine.store_held(&mut locked, value, expiry)?);
         }
         let old = match engine.find_old(&locked, &probe) {
             Ok(old) => old,
-            Err(error) if when == When::Always => {
+            Err(error) if when == PutWhen::Always => {
                 if engine.clear_damage(&locked, &probe, &error, true) {
                     engine.free_stored(stored);
                     continue;
                 }
                 None
             }
-            Err(error) => return Err(engine.give_back(stored, error)),
+            Err(error) => return Err(engine.discard_stored(stored, error)),
         };
         // A put replaces any old record.
-        if when != When::Always {
+        if when != PutWhen::Always {
             let present = match old.as_ref().map_or(Ok(false), |old| old.is_live()) {
                 Ok(present) => present,
-                Err(error) => return Err(engine.give_back(stored, error)),
+                Err(error) => return Err(engine.discard_stored(stored, error)),
             };
             if old.is_none()
                 && let Err(error) = engine.check_miss(&locked)
@@ -193,7 +188,7 @@ pub(crate) fn put<E: Writes>(engine: &E, key: &[u8], value: &[u8], expiry: Optio
                 engine.free_stored(stored);
                 return Err(error.into());
             }
-            if present == (when == When::Absent) {
+            if present == (when == PutWhen::Absent) {
                 engine.free_stored(stored);
                 return Ok(false);
             }
@@ -212,7 +207,7 @@ pub(crate) fn put<E: Writes>(engine: &E, key: &[u8], value: &[u8], expiry: Optio
 
 /// Changes a key by the step that `decide` returns for its present value and expiry. `decide` runs
 /// again if the write must restart.
-pub(crate) fn change<E: Writes>(engine: &E, key: &[u8], decide: &mut Decide<'_, '_>) -> Quick<()> {
+pub(crate) fn change<E: Writes>(engine: &E, key: &[u8], decide: &mut Decide<'_, '_>) -> BoxedResult<()> {
     let _timer = engine.time_write();
     let _guard = engine.enter_write()?;
     let target = engine.target(key);
@@ -253,7 +248,7 @@ pub(crate) fn change<E: Writes>(engine: &E, key: &[u8], decide: &mut Decide<'_, 
 
 /// Deletes a key of valid size. Returns whether a reader would have found it.
 #[inline]
-pub(crate) fn delete<E: Writes>(engine: &E, key: &[u8]) -> Quick<bool> {
+pub(crate) fn delete<E: Writes>(engine: &E, key: &[u8]) -> BoxedResult<bool> {
     let _timer = engine.time_write();
     let _guard = engine.enter_write()?;
     let mut locked = lock_key(engine, engine.target(key))?;
@@ -270,7 +265,7 @@ pub(crate) fn delete<E: Writes>(engine: &E, key: &[u8]) -> Quick<bool> {
             false
         }
         Err(error) if engine.clear_damage(&locked, &probe, &error, false) => true,
-        Err(error) => return Err(engine.give_back(None, error)),
+        Err(error) => return Err(engine.discard_stored(None, error)),
     };
     drop(locked);
     engine.pool.check()?;

@@ -99,6 +99,10 @@
 //! `tracing`. Each open and creation is a span, and so is each close, sync, verify and settle of a
 //! [`Db`]. The target is `lodestore`. The feature is off by default, and costs nothing then.
 //!
+//! The feature `lab` has modes of `hikv` and `hashkv` for comparison with their papers, and added
+//! latency. The feature is off by default. A store with a mode that is not compiled in is refused
+//! with [`Error::ModeNotBuilt`].
+//!
 //! # Files
 //! The engines write all pairs. This crate's own files are `CHOICE` in a store (the choice of
 //! engine and durability) and `BACKUP` in a backup. No open needs them.

@@ -12,7 +12,9 @@ pub use lodestore_contract::options::{OptionSpec, OptionTable, Options, options_
 #[cfg(any(feature = "fluidkv", feature = "hashkv"))]
 pub use lodestore_fluidkv::{Compression, FluidkvSettings, VerifyReads};
 #[cfg(feature = "hashkv")]
-pub use lodestore_hashkv::{HashkvSettings, Mode};
+pub use lodestore_hashkv::HashkvSettings;
+#[cfg(all(feature = "hashkv", feature = "lab"))]
+pub use lodestore_hashkv::Mode;
 #[cfg(feature = "hikv")]
 pub use lodestore_hikv::{Backends, HikvSettings};
 pub use lodestore_media::{PoolSettings, Prefault};
@@ -49,7 +51,6 @@ pub struct CreateOptions {
     /// The reason for engine and durability, if the caller chose them by the medium.
     pub(crate) reason: Option<String>,
     pub(crate) emulate_dax: bool,
-    pub(crate) persist_ns: u64,
     pub(crate) set: Options,
     pub(crate) events: Option<EventSink>,
 }
@@ -62,7 +63,6 @@ impl Default for CreateOptions {
             durability: None,
             reason: None,
             emulate_dax: false,
-            persist_ns: 0,
             set: Options::new(),
             events: None,
         }
@@ -73,8 +73,7 @@ impl fmt::Debug for CreateOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("CreateOptions");
         shown.field("engine", &self.engine).field("size", &self.size).field("durability", &self.durability);
-        shown.field("reason", &self.reason).field("emulate_dax", &self.emulate_dax);
-        shown.field("persist_ns", &self.persist_ns).field("set", &self.set);
+        shown.field("reason", &self.reason).field("emulate_dax", &self.emulate_dax).field("set", &self.set);
         shown.field("has_events", &self.events.is_some()).finish()
     }
 }
@@ -117,11 +116,11 @@ impl CreateOptions {
     }
 
     /// Sets nanoseconds to wait after each fence that persists something, to simulate slower
-    /// memory. For measurements.
+    /// memory. For measurements, in builds with the feature `lab`.
+    #[cfg(feature = "lab")]
     #[must_use]
-    pub fn persist_ns(mut self, nanos: u64) -> Self {
-        self.persist_ns = nanos;
-        self
+    pub fn persist_ns(self, nanos: u64) -> Self {
+        self.set("persist-ns", nanos.to_string())
     }
 
     /// Sets an option of the engine or of its pool;
@@ -163,7 +162,6 @@ impl CreateOptions {
 pub struct OpenOptions {
     pub(crate) engine: Option<String>,
     pub(crate) durability: Option<Durability>,
-    pub(crate) persist_ns: u64,
     pub(crate) salvage: bool,
     pub(crate) set: Options,
     pub(crate) events: Option<EventSink>,
@@ -173,7 +171,7 @@ impl fmt::Debug for OpenOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("OpenOptions");
         shown.field("engine", &self.engine).field("durability", &self.durability);
-        shown.field("persist_ns", &self.persist_ns).field("salvage", &self.salvage).field("set", &self.set);
+        shown.field("salvage", &self.salvage).field("set", &self.set);
         shown.field("has_events", &self.events.is_some()).finish()
     }
 }
@@ -200,10 +198,10 @@ impl OpenOptions {
     }
 
     /// As [`CreateOptions::persist_ns`].
+    #[cfg(feature = "lab")]
     #[must_use]
-    pub fn persist_ns(mut self, nanos: u64) -> Self {
-        self.persist_ns = nanos;
-        self
+    pub fn persist_ns(self, nanos: u64) -> Self {
+        self.set("persist-ns", nanos.to_string())
     }
 
     /// Accepts a store of durability `process` under which the machine restarted, and keeps its

@@ -18,7 +18,6 @@ pub(crate) fn for_create(options: &CreateOptions) -> Result<PoolOptions> {
         capacity: options.size,
         durability: options.durability.unwrap_or_default(),
         emulate_dax: options.emulate_dax,
-        persist_ns: options.persist_ns,
         events: options.events.clone(),
         ..PoolOptions::default()
     };
@@ -77,7 +76,6 @@ pub(crate) fn with_public_name(error: Error) -> Error {
 pub(crate) fn for_open(options: &OpenOptions) -> Result<PoolOptions> {
     let pool = PoolOptions {
         raise: options.durability,
-        persist_ns: options.persist_ns,
         salvage: options.salvage,
         events: options.events.clone(),
         ..PoolOptions::default()

@@ -68,8 +68,9 @@ pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Handle>
 ///
 /// [`Error::WeakerMedium`] if a file of the store is on a weaker medium than its first region;
 /// [`Error::Missing`]; [`Error::WrongEngine`] if `options` name another engine than the one that
-/// made it; [`Error::EngineNotBuilt`]; [`Error::NewerFormat`]; [`Error::Locked`];
-/// [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`]; [`Error::Io`].
+/// made it; [`Error::EngineNotBuilt`]; [`Error::ModeNotBuilt`]; [`Error::NewerFormat`];
+/// [`Error::Locked`]; [`Error::MachineRestarted`]; [`Error::Corrupt`]; [`Error::InvalidOption`];
+/// [`Error::Io`].
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Handle> {
     let path = path.as_ref();
     let engine = engines::of_store(path, options.engine.as_deref())?;

@@ -5,6 +5,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::options::PoolOptions;
 use crate::x86::ticks;
 
 /// Spin times, in ticks of the time stamp counter.
@@ -29,9 +30,14 @@ fn ticks_per_us() -> u64 {
 }
 
 impl Latency {
+    /// Returns the latency that the options request.
+    pub(crate) fn of(options: &PoolOptions) -> Self {
+        Self::new(options.persist_ns, options.persist_per_block, options.read_ns)
+    }
+
     /// Creates a latency: `persist_ns` after each fence that persists something (for each 256-byte
     /// block if `per_block`), `read_ns` at each first read.
-    pub(crate) fn new(persist_ns: u64, per_block: bool, read_ns: u64) -> Self {
+    fn new(persist_ns: u64, per_block: bool, read_ns: u64) -> Self {
         if persist_ns == 0 && read_ns == 0 {
             return Self::default();
         }

@@ -25,7 +25,8 @@
 //! * `slot`, `counters`, `mutex`: thread slots, operation counts, locks after a panic.
 //! * `boot`, `open_state`: boot identity, state of an open.
 //! * `fault`, [`planted`]: planted faults, those of the pool.
-//! * `gather`, `latency`: record writes from parts; emulated latency.
+//! * `gather`: record writes from parts.
+//! * `latency`, `no_latency`: emulated latency (feature `lab`), or none.
 //! * `region`, [`region_layout`]: mappings and address translation; offsets within a region.
 //! * `options`: pool options.
 //! * `header`, `region_header`, `header_writes`: headers on the medium, and their writes.
@@ -35,6 +36,7 @@
 //! * `memory`: reads, writes, flushes and fences, by persist policy.
 //! * `pool`, `verbs`, `words`: the pool, and access to it.
 //! * `events`: reports to the owner, outside all locks.
+//! * `panic_guard`: poisons a pool if work on it panics.
 //! * [`epoch`]: reuse of space after its last reader.
 //! * [`alloc`]: extents from buddy trees; records from slabs.
 //! * `batch_log`: redo logs for atomic writes of several words.
@@ -67,6 +69,7 @@ pub mod fuzz;
 mod gather;
 mod header;
 mod header_writes;
+#[cfg_attr(not(feature = "lab"), path = "no_latency.rs")]
 mod latency;
 mod little_endian;
 mod lock;
@@ -76,6 +79,7 @@ mod nvptr;
 mod open;
 mod open_state;
 mod options;
+mod panic_guard;
 #[doc(hidden)]
 pub mod planted;
 mod pool;
@@ -107,6 +111,7 @@ pub use nvptr::NvPtr;
 pub use open::HeaderSummary;
 pub use open_state::OpenState;
 pub use options::{ENGINE_NAME_MAX, PoolOptions, PoolSettings, Prefault, RegionShare};
+pub use panic_guard::PoisonOnPanic;
 pub use pool::{OpenReport, Pool};
 pub use probe::{MediumKind, MediumReport, file_bytes_limit, probe};
 pub use region_layout::{MAX_REGIONS, RegionLayout};

@@ -199,8 +199,7 @@ fn report_of(header: &PoolHeader, boot_id: [u8; 16]) -> OpenReport {
 
 pub(crate) fn memory_for(persist: Persist, opts: &PoolOptions) -> Result<Memory> {
     opts.check_latency()?;
-    let latency = Latency::new(opts.persist_ns, opts.persist_per_block, opts.read_ns);
-    Memory::new(persist, opts.durability, latency, opts.events.clone())
+    Memory::new(persist, opts.durability, Latency::of(opts), opts.events.clone())
 }
 
 /// Makes everything in a store durable whose durability is raised. The store may be an unsynced

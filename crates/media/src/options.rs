@@ -106,18 +106,27 @@ lodestore_contract::options! {
         /// Whether the allocator prefers the least-written space of the medium.
         tunable wear_aware: bool = "on", switch(), as "wear-aware";
         /// Nanoseconds added to each persist while the store is open, for measurements.
+        #[cfg(feature = "lab")]
         tunable persist_ns: u64 = "0", nanos(0, 1000000000), as "persist-ns";
         /// Unit of the latency of a persist: each fence, or each block of 256 bytes that was
         /// flushed since the last fence.
+        #[cfg(feature = "lab")]
         tunable persist_per_block: bool = "fence", one_of("fence" => false, "block" => true), as "persist-per";
         /// Nanoseconds added to the first read of a record, for measurements.
+        #[cfg(feature = "lab")]
         tunable read_ns: u64 = "0", nanos(0, 1000000000), as "read-ns";
     }
 }
 
 impl fmt::Debug for PoolOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolOptions")
+        let mut shown = f.debug_struct("PoolOptions");
+        #[cfg(feature = "lab")]
+        shown
+            .field("persist_ns", &self.persist_ns)
+            .field("persist_per_block", &self.persist_per_block)
+            .field("read_ns", &self.read_ns);
+        shown
             .field("capacity", &self.capacity)
             .field("region_bytes", &self.region_bytes)
             .field("first_bytes", &self.first_bytes)
@@ -126,9 +135,6 @@ impl fmt::Debug for PoolOptions {
             .field("durability", &self.durability)
             .field("raise", &self.raise)
             .field("emulate_dax", &self.emulate_dax)
-            .field("persist_ns", &self.persist_ns)
-            .field("persist_per_block", &self.persist_per_block)
-            .field("read_ns", &self.read_ns)
             .field("huge_pages", &self.huge_pages)
             .field("prefault", &self.prefault)
             .field("wear_aware", &self.wear_aware)

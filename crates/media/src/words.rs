@@ -44,18 +44,19 @@ impl Pool {
     /// Compares the first word of each of the `N` pairs of 8-byte words from `at` (8-aligned) with
     /// `first`. Returns a bit per pair, set if equal, the lowest bit for the first pair. Each word
     /// is loaded atomically (acquire), not all at one moment. No branch depends on the data.
-    ///
-    /// # Panics
-    /// Like [`Self::load_words`].
+    /// Returns `None` if the range is not inside a region or not aligned; accepts any `at`.
     #[inline]
-    pub fn pairs_with<const N: usize>(&self, at: NvPtr, first: u64) -> u32 {
+    pub fn pairs_with<const N: usize>(&self, at: NvPtr, first: u64) -> Option<u32> {
         const { assert!(N <= 32, "a bit for each pair") };
-        assert!(at.offset().is_multiple_of(8), "words at an 8-aligned place");
-        let address = self.memory.address(at, N * 16).cast::<u64>();
-        (0..N).fold(0, |found, pair| {
-            // SAFETY: as in `load_words` (Inv 2, Inv 5).
+        if !at.offset().is_multiple_of(8) {
+            return None;
+        }
+        let address = self.memory.regions.address(at, N * 16)?.cast::<u64>();
+        Some((0..N).fold(0, |found, pair| {
+            // SAFETY: in a region (Inv 2), 8-aligned since regions are page-aligned, touched by
+            // atomics only (Inv 5).
             let word = unsafe { AtomicU64::from_ptr(address.add(pair * 2)) }.load(Ordering::Acquire);
             found | u32::from(word == first) << pair
-        })
+        }))
     }
 }

@@ -228,6 +228,7 @@ pub(crate) unsafe fn load16(at: *mut u8, plain: bool) -> (u64, u64) {
 }
 
 /// Returns the time stamp counter.
+#[cfg(feature = "lab")]
 #[inline]
 pub(crate) fn ticks() -> u64 {
     // SAFETY: RDTSC is part of x86-64's base and touches no memory (Inv 6).

@@ -184,15 +184,15 @@ impl Group {
         match self.outcome(stripe, &op, &devices, needed) {
             Ok(Outcome::Acknowledged(was_present)) => {
                 self.acknowledged.fetch_max(op.operation.seq, Ordering::AcqRel);
-                stripe.undecided.clear();
+                stripe.in_doubt.clear();
                 Ok(was_present)
             }
             Ok(Outcome::RolledBack(refusal)) => Err(Failure::NotDone(refusal)),
             Err(error) => {
                 // The key is not readable until a later operation is acknowledged: all members that
                 // have that one have this one before it.
-                stripe.undecided.push((key.to_vec(), stripe.last));
-                self.note_undecided(key);
+                stripe.in_doubt.push((key.to_vec(), stripe.last));
+                self.note_in_doubt(key);
                 Err(Failure::Undecided(error))
             }
         }

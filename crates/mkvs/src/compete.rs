@@ -73,7 +73,7 @@ impl Group {
         if let Some(store) = self.sole() {
             return query.run(store, key, value);
         }
-        self.check_decided(stripe, key)?;
+        self.check_not_in_doubt(stripe, key)?;
         self.compete(stripe, key, query, value)
     }
 

@@ -13,7 +13,7 @@
 //!   and show no key twice. Devices without order are walked over by shares of keys, each key of a
 //!   share once. A key that moves is recorded, therefore a page or a share may lack it.
 //! * **In-doubt writes.** They are recorded by their writer, or when the recording begins. The copy
-//!   fails if such a key is still undecided when it is read ([`Error::TooFewDevices`]).
+//!   fails if such a key is still in doubt when it is read ([`Error::TooFewDevices`]).
 //! * **Damage.** The copy ends at a pair that no device of its group can read. Further ends are a
 //!   group in which no device shows all pairs, and a group in which a salvage may have given up
 //!   writes.
@@ -136,7 +136,7 @@ impl FuzzySource for Inner {
         self.check_open()?;
         for group in self.shape.groups() {
             group.stripes.lock_each(|stripe| {
-                stripe.undecided.iter().for_each(|(key, _)| self.shape.changes.record(key));
+                stripe.in_doubt.iter().for_each(|(key, _)| self.shape.changes.record(key));
             });
         }
         Ok(())

@@ -11,14 +11,14 @@
 //! 2. Lock order: `changes` of the matrix; stripes, first of a key's old group, then of its new
 //!    one; the gate of walks (`shape.rs`), which a walk acquires while it holds no stripe; a
 //!    processor held by catch-up; the sequencer; a device's queue; then one of: a write's votes, a
-//!    device's holes, a log, the host's description. Exception: `revive.rs` acquires processors
+//!    device's holes, a log, the host's description. Exception: `reelection.rs` acquires processors
 //!    under the sequencer. No member is active then, and the only thread that holds processors of
 //!    the group's members is the same thread (`keeper.rs`). The doubts of a salvage (`salvage.rs`)
 //!    come directly before the description.
 //! 3. No thread waits for a device while it holds the sequencer, with three exceptions: admitting a
 //!    member, for at most `SEQUENCER_HOLD_MAX` (`catchup.rs`); starting the log of a copied member
-//!    (`fill.rs`); and reviving a group while its members replay their logs. No member is active in
-//!    the last case.
+//!    (`fill.rs`); and re-electing a leader while the members replay their logs. No member is
+//!    active in the last case.
 //! 4. A member that lacks an operation which is or may be acknowledged is not active. A `filling`
 //!    member receives operations and has no vote. The description names the active members
 //!    durably before two events: the acknowledgement of a write that a removed member lacks
@@ -94,7 +94,7 @@ pub(crate) struct Counts {
     pub(crate) caught_up: AtomicU64,
     pub(crate) copied: AtomicU64,
     /// Times that no member was active and a leader was chosen again.
-    pub(crate) revived: AtomicU64,
+    pub(crate) reelections: AtomicU64,
     /// Epochs begun since the open.
     pub(crate) epochs: AtomicU64,
 }
@@ -144,7 +144,7 @@ pub(crate) struct Group {
     /// Keys that one member could not read and another one could.
     pub(crate) damaged: Mutex<BTreeSet<Vec<u8>>>,
     /// Keys of in-doubt writes.
-    pub(crate) undecided: Mutex<BTreeSet<Vec<u8>>>,
+    pub(crate) in_doubt: Mutex<BTreeSet<Vec<u8>>>,
     /// The store of the only member. Reads and writes use it directly, without votes.
     sole: Option<Arc<dyn Store>>,
 }
@@ -191,7 +191,7 @@ impl Group {
             is_filter_unreliable: AtomicBool::new(false),
             no_filter_before: Mutex::default(),
             damaged: Mutex::default(),
-            undecided: Mutex::default(),
+            in_doubt: Mutex::default(),
             sole,
         }
     }
@@ -407,12 +407,12 @@ impl Group {
     /// # Errors
     /// [`Error::TooFewDevices`].
     #[inline]
-    pub(crate) fn check_decided(&self, stripe: &Stripe, key: &[u8]) -> Result<()> {
-        if stripe.undecided.is_empty() {
+    pub(crate) fn check_not_in_doubt(&self, stripe: &Stripe, key: &[u8]) -> Result<()> {
+        if stripe.in_doubt.is_empty() {
             return Ok(());
         }
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
-        let is_open = stripe.undecided.iter().any(|(other, seq)| *seq > acknowledged && other == key);
+        let is_open = stripe.in_doubt.iter().any(|(other, seq)| *seq > acknowledged && other == key);
         if is_open { Err(self.too_few_error(0, 1)) } else { Ok(()) }
     }
 

@@ -6,9 +6,10 @@
 //! Invariant
 //! A group has one keeper. Catch-up locks the sequencer while it holds a device's processor
 //! (`catchup.rs`, `fill.rs`). Choosing a leader waits for processors while it holds the sequencer
-//! (`revive.rs`). The two cannot deadlock, because one thread does both: a group's copy, catch-up
-//! and revival never run concurrently. A keeper that may hang in a replaced member gets a
-//! successor. When the old keeper continues, it finds that this member cannot join, and ends.
+//! (`reelection.rs`). The two cannot deadlock, because one thread does both: a group's copy,
+//! catch-up and re-election never run concurrently. A keeper that may hang in a replaced member
+//! gets a successor. When the old keeper continues, it finds that this member cannot join, and
+//! ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,7 +129,7 @@ impl Keeper {
         let mut is_well = true;
         group.recall();
         if group.sole().is_none() && group.active().is_empty() && !self.stops() {
-            is_well &= group.revive().unwrap_or(false);
+            is_well &= group.reelect_leader().unwrap_or(false);
         }
         let mut copies = Vec::new();
         for device in group.devices() {
@@ -143,7 +144,7 @@ impl Keeper {
         if !group.end_catch_up(number) {
             return false;
         }
-        is_well &= group.repair_all() & group.decide_all();
+        is_well &= group.repair_all() & group.resolve_in_doubt_writes();
         if group.needs_filter() && !self.stops() {
             is_well &= group.build_filter(group.seed, &|| self.stops()).is_ok();
         }

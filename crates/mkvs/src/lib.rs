@@ -35,14 +35,14 @@
 //! * `group`: members, sequence of operations, and key states of a group.
 //! * `commit`, `sole`: commit path of a group; writes to a single device.
 //! * `compete`: single, hedged and raced reads.
-//! * `catchup`, `fill`, `lead`: catch-up from a log, state transfer, leader choice.
-//! * `decide`, `revive`: in-doubt writes; groups without active members.
+//! * `catchup`, `fill`, `leader`: catch-up from a log, state transfer, leader choice.
+//! * `in_doubt`, `reelection`: in-doubt writes; groups without active members.
 //! * `shape`: the groups, and the move of keys to added ones.
 //! * `source`: the stores that walks read.
 //! * `inner`: shared state of an open matrix.
-//! * `scan`, `copy`, `refill`: merged walks, whole-store copies, filter rebuild.
+//! * `scan`, `copy`, `filter_rebuild`: merged walks, whole-store copies, filter rebuild.
 //! * `creation`, `recover`: record of an unfinished creation; creation and opening.
-//! * `factory`, `redo`: stores of a device; replay of a device's log.
+//! * `factory`, `log_replay`: stores of a device; replay of a device's log.
 //! * `keeper`, `wait`: background maintenance; waits for it.
 //! * `stats`, `account`: statistics; clean stop.
 //! * `verify`: verification of each store, and of members against each other.
@@ -62,23 +62,25 @@ mod commit;
 mod compete;
 mod copy;
 mod creation;
-mod decide;
 mod device;
 mod doubt;
 mod events;
 mod factory;
 mod fill;
 mod filter;
+mod filter_rebuild;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod group;
 mod host;
+mod in_doubt;
 mod inner;
 mod keeper;
 mod label;
 mod latency;
 mod layout;
-mod lead;
+mod leader;
+mod log_replay;
 mod operation;
 mod oplog;
 mod options;
@@ -87,9 +89,7 @@ mod places;
 pub mod planted;
 mod rate_limit;
 mod recover;
-mod redo;
-mod refill;
-mod revive;
+mod reelection;
 mod route;
 mod salvage;
 mod scan;

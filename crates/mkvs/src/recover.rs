@@ -7,8 +7,8 @@
 //! fewer members is refused, except in salvage.
 //!
 //! Order: the description is read, and the record of a clean stop is removed; the devices are
-//! opened; each replays its log; the others follow the one with the last operation (`lead.rs` if it
-//! lacked space for some); a new epoch names the active members, durably; then operations are
+//! opened; each replays its log; the others follow the one with the last operation (`leader.rs` if
+//! it lacked space for some); a new epoch names the active members, durably; then operations are
 //! numbered.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
 use crate::host::Host;
 use crate::layout::{CleanRecord, GroupRecord, Matrix, Member, MemberState};
-use crate::lead::{Lead, replay_logs, select_leader};
+use crate::leader::{LeaderChoice, replay_logs, select_leader};
 use crate::lock;
 use crate::options::MkvsOptions;
 use crate::places::{New, NewStores, Part, Places};
@@ -262,7 +262,7 @@ fn open_group(
         return Ok((group, stamp));
     }
     let chosen = choose_leader(factory.options, index, record, &devices);
-    let Lead { last, active, refused, lacking } = match chosen {
+    let LeaderChoice { last, active, refused, lacking } = match chosen {
         Err(too_few_error @ Error::TooFewDevices { .. }) => {
             if devices.is_empty() && losses.iter().all(|(_, _, error)| is_loss(error)) {
                 return Err(all_lost_error(factory.root, index, &losses));
@@ -294,7 +294,7 @@ pub(crate) fn choose_leader(
     index: usize,
     record: &GroupRecord,
     devices: &[Arc<Device>],
-) -> Result<Lead> {
+) -> Result<LeaderChoice> {
     let is_active =
         |id: u64| record.members.iter().any(|member| member.id == id && member.state == MemberState::Active);
     let active = record.members.iter().filter(|member| member.state == MemberState::Active).count();
@@ -318,13 +318,13 @@ pub(crate) fn choose_leader(
     if live < needed && !options.salvage {
         return Err(Error::too_few_devices(index, live, needed));
     }
-    let lead = select_leader(candidates, active.saturating_sub(live), acks)?;
-    let lead = lead.ok_or(Error::too_few_devices(index, 0, needed))?;
+    let choice = select_leader(candidates, active.saturating_sub(live), acks)?;
+    let choice = choice.ok_or(Error::too_few_devices(index, 0, needed))?;
     let counted = if has_none_that_counts { 0 } else { live };
     let lacking = (counted < needed).then(|| {
         format!("{counted} active devices were readable, and {needed} are needed: newer values may be missing")
     });
-    Ok(Lead { lacking, ..lead })
+    Ok(LeaderChoice { lacking, ..choice })
 }
 
 impl Group {

@@ -78,7 +78,7 @@ impl MkvsStats {
         self.pairs_not_copied += load(&counts.uncopied);
         self.devices_caught_up += load(&counts.caught_up);
         self.devices_copied += load(&counts.copied);
-        self.groups_revived += load(&counts.revived);
+        self.groups_revived += load(&counts.reelections);
         self.epoch_changes += load(&counts.epochs);
         self.groups += 1;
         self.devices += group.width as u64;

@@ -30,7 +30,7 @@ pub(crate) struct Stripe {
     pub(crate) last: u64,
     /// Keys of in-doubt writes, with the sequence number of each write. A later acknowledged
     /// operation decides them.
-    pub(crate) undecided: Vec<(Vec<u8>, u64)>,
+    pub(crate) in_doubt: Vec<(Vec<u8>, u64)>,
     /// `None` while the set of keys is unknown.
     pub(crate) filter: Option<Arc<Filter>>,
     /// The filter that is being built as a replacement.
@@ -103,7 +103,7 @@ impl Stripes {
         let stripe = || {
             let counts = Arc::<StripeCounts>::default();
             let stripe =
-                Stripe { last, undecided: Vec::new(), filter: None, building: None, counts: Arc::clone(&counts) };
+                Stripe { last, in_doubt: Vec::new(), filter: None, building: None, counts: Arc::clone(&counts) };
             PaddedStripe(RwLock::new(stripe), counts)
         };
         let count = if by_thread { THREAD_STRIPES } else { KEY_STRIPES };

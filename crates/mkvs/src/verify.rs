@@ -77,10 +77,10 @@ pub(crate) fn verify(
         for _ in &devices {
             step();
         }
-        let undecided = group.undecided_writes();
-        if undecided > 0 {
+        let in_doubt = group.count_in_doubt_writes();
+        if in_doubt > 0 {
             let what = format!(
-                "{undecided} writes are in doubt: reads of their keys are refused until enough devices are active"
+                "{in_doubt} writes are in doubt: reads of their keys are refused until enough devices are active"
             );
             report.find(format!("group {}", group.index), what);
         }

@@ -27,7 +27,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Commit, Error, Expiry, Result};
-use lodestore_inplace::{Batches, Counted, Engine, ItemOf, Quick, RequiredOf, Stored};
+use lodestore_inplace::{BatchInProgress, Batches, BoxedResult, Engine, ItemOf, RequiredOf, Stored};
 use lodestore_media::{NvPtr, Word};
 
 use crate::hash::Hashed;
@@ -74,7 +74,7 @@ enum PlanError {
 }
 
 impl Batches for Inner {
-    fn try_batch(&self, items: &mut [Item<'_>], required: &[Required<'_>]) -> Quick<Commit> {
+    fn try_batch(&self, items: &mut [Item<'_>], required: &[Required<'_>]) -> BoxedResult<Commit> {
         let _guard = self.enter_write()?;
         if items.is_empty() {
             let _held = self.hold_all(items, required);
@@ -95,7 +95,7 @@ impl Batches for Inner {
         loop {
             let turn = self.logs.begin(&self.pool, stores)?;
             self.store_records(items)?;
-            let counted = Counted::new(&self.batches);
+            let counted = BatchInProgress::new(&self.batches);
             let (mut held, index) = self.hold_all(items, required);
             let checked = self.check_conditions(required);
             if !matches!(checked, Ok(Commit::Done)) {

@@ -9,7 +9,7 @@ use lodestore_contract::{
     EngineCounters, Error, Options, PoisonReason, Progress, Result, Scan, ScanRange, VerifyReport, Visit,
 };
 use lodestore_inplace::{
-    Base, Begun, Behind, CarefulMode, Engine, OpenStore, Running, SealCheck, StoreEngine, random_seed,
+    BackgroundPlan, Base, CarefulMode, Engine, LoadedShape, OpenStore, Running, SealCheck, StoreEngine, random_seed,
 };
 use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 
@@ -44,19 +44,24 @@ impl StoreEngine for Inner {
 
     /// Reads no records. After a clean stop the tables are compared with the stop's seal; after a
     /// crash they are checked after the open.
-    fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<(Self, Behind)> {
+    fn start(pool: Arc<Pool>, report: &OpenReport, options: &NvhtOptions) -> Result<(Self, BackgroundPlan)> {
         let opened = Instant::now();
         if report.engine_format < FORMAT {
             let (part, found) = (ENGINE.to_owned(), report.engine_format);
             return Err(Error::OlderFormat { part, found, oldest: FORMAT });
         }
         let seal = SEAL.check(&pool, report, options.recovery_threads)?;
-        let begun = Begun::begin(&pool, report, || new_shape(&pool, options), |shape| make_tables(shape, &pool))?;
-        let shape = begun.shape;
+        let loaded = LoadedShape::load_or_create(
+            &pool,
+            report,
+            || new_shape(&pool, options),
+            |shape| make_tables(shape, &pool),
+        )?;
+        let shape = loaded.shape;
         check_region_bytes(&pool, &shape)?;
         // Redo the logs before any read: a committed batch has happened.
         let logs = BatchLogs::open(&pool, log_roots(&pool), KIND_LOG, report.settled)?;
-        if !begun.settled {
+        if !loaded.settled {
             pool.flush(pool.root(), Pool::ROOT_BYTES as usize);
             pool.fence_checked()?;
         }
@@ -70,7 +75,7 @@ impl StoreEngine for Inner {
         // Recovery ends careful mode, at once if it need not check the lines.
         let careful_mode = CarefulMode::new(true);
         let scrub = Scrub::new(options.scrub_rate);
-        let base = Base::new(pool, logs, opened, begun.is_unsettled(), careful_mode, options.dram_budget, scrub);
+        let base = Base::new(pool, logs, opened, loaded.is_unsettled(), careful_mode, options.dram_budget, scrub);
         let inner = Inner {
             base,
             hasher: hasher_of(&shape),
@@ -93,13 +98,13 @@ impl StoreEngine for Inner {
         inner.recovery.expect_parts((inner.partitions.len() * STRIPES) as u64);
         mark_extents(&inner);
         let walks = !counted || inner.pool.allocator().is_recovering();
-        let behind = Behind {
+        let plan = BackgroundPlan {
             clean: report.clean,
             trusted: counted,
             recovers: walks && options.recovery_threads > 0,
             sweep_ms: options.sweep_ms,
         };
-        Ok((inner, behind))
+        Ok((inner, plan))
     }
 
     fn count_keys(&self) -> Result<u64> {

@@ -23,7 +23,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Expiry, Result};
-use lodestore_inplace::{Engine, Quick, Stored, Writes};
+use lodestore_inplace::{BoxedResult, Engine, Stored, Writes};
 
 use crate::hash::Hashed;
 use crate::inner::Inner;
@@ -58,7 +58,7 @@ impl Writes for Inner {
     }
 
     #[inline]
-    fn settled_table(&self, hash: Hashed) -> Quick<Table> {
+    fn settled_table(&self, hash: Hashed) -> BoxedResult<Table> {
         let table = self.partition(hash).table_for(hash.fraction);
         if self.is_unsettled() {
             table.flush_window(&self.pool, hash.fraction);
@@ -100,7 +100,7 @@ impl Writes for Inner {
     }
 
     #[inline]
-    fn publish(&self, locked: Locked<'_>, (): (), old: Option<Hit<'_>>, new: Stored) -> Quick<bool> {
+    fn publish(&self, locked: Locked<'_>, (): (), old: Option<Hit<'_>>, new: Stored) -> BoxedResult<bool> {
         let Locked { target: Target { hash, .. }, mut held, table } = locked;
         match self.publish_slot(hash, &mut held, table, old, new) {
             Published::Replaced => Ok(true),
@@ -115,7 +115,7 @@ impl Writes for Inner {
                 self.grow_until_free(hash)?;
                 Ok(false)
             }
-            Published::Refused(record, error) => Err(self.give_back(Some(record), *error)),
+            Published::Refused(record, error) => Err(self.discard_stored(Some(record), *error)),
         }
     }
 

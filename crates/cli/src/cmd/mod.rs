@@ -214,6 +214,7 @@ fn engines(json: bool) -> Outcome {
             let options: Vec<_> = engine
                 .options()
                 .iter()
+                .filter(|spec| spec.is_built)
                 .map(|spec| json!({"name": spec.name, "default": spec.default, "takes": spec.takes, "help": spec.help, "fixed": spec.fixed}))
                 .collect();
             out.json(object([
@@ -226,6 +227,7 @@ fn engines(json: bool) -> Outcome {
             let rows: Vec<_> = engine
                 .options()
                 .iter()
+                .filter(|spec| spec.is_built)
                 .map(|spec| {
                     let when = if spec.fixed { "; only at creation" } else { "" };
                     let help = format!("{} (values: {}{when})", spec.help, spec.takes);

@@ -473,7 +473,16 @@ fn a_file_in_the_store_that_is_not_the_stores_is_code_11_and_stays() {
 fn added_latency_is_an_option_of_an_opening() {
     let sandbox = Sandbox::with_store();
     sandbox.fails(&["create", "new", "--persist-ns", "5"], 2, "--persist-ns");
-    sandbox.ok(&["put", "store", "k", "v", "--set", "persist-ns=5", "--set", "persist-per=block"]);
+    let put = ["put", "store", "k", "v", "--set", "persist-ns=5", "--set", "persist-per=block"];
+    let engine = lodestore::engines().first().expect("an engine");
+    let spec = engine.options().iter().find(|spec| spec.name == "persist-ns").expect("an option of each engine");
+    let listed = sandbox.ok(&["engines"]);
+    assert_eq!(listed.contains("persist-ns"), spec.is_built, "{listed}");
+    if spec.is_built {
+        sandbox.ok(&put);
+    } else {
+        sandbox.fails(&put, 2, "with the feature `lab`");
+    }
     sandbox.fails(&["get", "store", "k", "--set", "persist-ns=x"], 2, "nanoseconds");
 }
 

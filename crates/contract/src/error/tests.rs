@@ -24,6 +24,7 @@ fn one_of_each() -> Vec<Error> {
         Error::Foreign { path: path(), what: "its first bytes are another's".into() },
         Error::WrongEngine { found: "hikv".into(), asked: "nvht".into() },
         Error::EngineNotBuilt { engine: "fluidkv".into(), feature: "fluidkv" },
+        Error::ModeNotBuilt { engine: "hikv", mode: "wal=on".into(), feature: "lab" },
         Error::NewerFormat { part: "pool".into(), found: 2, known: 1 },
         Error::OlderFormat { part: "fluidkv".into(), found: 1, oldest: 2 },
         Error::DurabilityRefused { asked: Durability::Power, medium: "shm".into(), instead: "use process".into() },

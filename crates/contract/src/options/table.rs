@@ -86,8 +86,9 @@ pub fn options_table(specs: &[OptionSpec]) -> String {
     for spec in specs {
         let default = if spec.default.is_empty() { String::new() } else { format!("`{}`", spec.default) };
         let fixed = if spec.fixed { " Fixed when a store is created." } else { "" };
+        let feature = spec.feature.map(|feature| format!(" Only with the feature `{feature}`.")).unwrap_or_default();
         let help = spec.help.replace('|', "\\|");
-        text.push_str(&format!("| `{}` | {default} | {} | {help}{fixed} |\n", spec.name, spec.takes));
+        text.push_str(&format!("| `{}` | {default} | {} | {help}{fixed}{feature} |\n", spec.name, spec.takes));
     }
     text
 }
@@ -135,6 +136,10 @@ pub fn check_declaration<S: OptionTable>() -> std::result::Result<(), String> {
 /// the kind with its bounds; and the name in texts. Kinds are the arms of
 /// [`option_kind!`](crate::option_kind!).
 ///
+/// `#[cfg(feature = "...")]` after the comment makes an option depend on a cargo feature of the
+/// crate. A build without the feature has no field and no setter, and accepts only the default as
+/// text.
+///
 /// ```
 /// lodestore_contract::options! {
 ///     /// Options of a queue.
@@ -172,6 +177,7 @@ macro_rules! options {
         pub settings $Settings:ident {
             $(
                 $(#[doc = $doc:literal])+
+                $(#[cfg(feature = $feature:tt)])?
                 $life:ident $field:ident: $Type:ty = $default:literal, $kind:ident($($bound:tt)*), as $name:literal;
             )*
         }
@@ -183,6 +189,8 @@ macro_rules! options {
                 $(#[doc = $doc])+
                 #[doc = ""]
                 #[doc = $crate::option_facts!($life, $name, $default, $kind($($bound)*))]
+                $(#[doc = concat!("Only with the feature `", $feature, "`.")])?
+                $(#[cfg(feature = $feature)])?
                 pub $field: $Type,
             )*
         }
@@ -191,7 +199,7 @@ macro_rules! options {
             fn default() -> Self {
                 Self {
                     $( $plain: $plain_default, )*
-                    $( $field: {
+                    $( $(#[cfg(feature = $feature)])? $field: {
                         let kind = $crate::option_kind!($kind($($bound)*));
                         let value = $crate::OptionKind::<$Type>::read(&kind, $default);
                         $crate::options::declared_default($name, $default, value)
@@ -208,10 +216,12 @@ macro_rules! options {
                     takes: $crate::option_takes!($kind($($bound)*)),
                     help: concat!($($doc),+).trim_ascii(),
                     fixed: $crate::option_is_fixed!($life),
+                    feature: $crate::option_feature!($($feature)?),
+                    is_built: $crate::option_is_built!($($feature)?),
                 }, )*
             ];
             const ROWS: &'static [$crate::options::OptionRow<Self>] = &[
-                $( $crate::options::OptionRow {
+                $( $(#[cfg(feature = $feature)])? $crate::options::OptionRow {
                     read: |options, text| {
                         let kind = $crate::option_kind!($kind($($bound)*));
                         $crate::OptionKind::<$Type>::read(&kind, text).map(|value| options.$field = value).is_some()
@@ -226,7 +236,16 @@ macro_rules! options {
                         $crate::OptionKind::<$Type>::read(&kind, &text).as_ref() == Some(&options.$field)
                     },
                     edges: || $crate::OptionKind::<$Type>::edges(&$crate::option_kind!($kind($($bound)*))),
-                }, )*
+                },
+                $(
+                    #[cfg(not(feature = $feature))]
+                    $crate::options::OptionRow {
+                        read: |_, text| text == $default,
+                        write: |_| $default.into(),
+                        is_valid: |_| true,
+                        edges: || $crate::options::OptionEdges { inside: vec![$default.into()], outside: Vec::new() },
+                    },
+                )? )*
             ];
         }
 
@@ -248,6 +267,8 @@ macro_rules! options {
                 #[doc = ""]
                 #[doc = $crate::option_facts!($life, $name, $default, $kind($($bound)*))]
                 #[doc = "A value out of bounds is refused when the store is opened or created."]
+                $(#[doc = concat!("Only with the feature `", $feature, "`.")])?
+                $(#[cfg(feature = $feature)])?
                 pub fn $field(mut self, value: $Type) -> Self {
                     let kind = $crate::option_kind!($kind($($bound)*));
                     self.set.set($name, $crate::OptionKind::<$Type>::write(&kind, &value));
@@ -278,6 +299,30 @@ macro_rules! option_is_fixed {
     };
     (tunable) => {
         false
+    };
+}
+
+/// Expands to the cargo feature that adds an option.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! option_feature {
+    () => {
+        None
+    };
+    ($feature:tt) => {
+        Some($feature)
+    };
+}
+
+/// Expands to whether the build of the calling crate has an option.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! option_is_built {
+    () => {
+        true
+    };
+    ($feature:tt) => {
+        cfg!(feature = $feature)
     };
 }
 

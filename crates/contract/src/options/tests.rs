@@ -44,6 +44,9 @@ crate::options! {
         tunable pause: Duration = "1000", millis(10, 86400000), as "pause-ms";
         /// Directories.
         fixed paths: Vec<PathBuf> = "", paths(), as "paths";
+        /// A setting for tests.
+        #[cfg(feature = "testing")]
+        tunable tested: bool = "off", switch(), as "tested";
         /// A name.
         fixed name: String = "x", text("a name"), as "name";
     }
@@ -67,8 +70,15 @@ fn every_kind_accepts_its_default_and_bounds_and_refuses_values_just_outside() {
 struct Odd<const TAKES_ALL: bool>;
 
 impl<const TAKES_ALL: bool> OptionTable for Odd<TAKES_ALL> {
-    const SPECS: &'static [OptionSpec] =
-        &[OptionSpec { name: "odd", default: "2", takes: "1", help: "an odd option", fixed: false }];
+    const SPECS: &'static [OptionSpec] = &[OptionSpec {
+        name: "odd",
+        default: "2",
+        takes: "1",
+        help: "an odd option",
+        fixed: false,
+        feature: None,
+        is_built: true,
+    }];
     const ROWS: &'static [OptionRow<Self>] = &[OptionRow {
         read: |_, text| TAKES_ALL || text == "1",
         write: |_| "1".into(),
@@ -152,4 +162,5 @@ fn the_table_of_options_has_a_line_for_each_option() {
     assert_eq!(table.lines().count(), 2 + EveryOptions::SPECS.len());
     assert!(table.contains("| `number` | `8` | a number from 1 to 64 | A number of two lines. |"), "{table}");
     assert!(table.contains("| a power of two from 1 to 256 | A power of two. Fixed when a store is created. |"));
+    assert!(table.contains("| on or off | A setting for tests. Only with the feature `testing`. |"), "{table}");
 }

@@ -28,11 +28,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Direction, Error, Result};
 
 use crate::background::scheduler::Background;
 use crate::background::table_writer::Output;
-use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::sst::Reads;
 use crate::tree::counts::Counts;

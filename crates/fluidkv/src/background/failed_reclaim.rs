@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lodestore_contract::now_millis;
+use lodestore_contract::threads::lock;
 
 use crate::background::scheduler::Background;
 use crate::background::scheduler::{FailedReclaim, Stamp};
-use crate::locks::lock;
 
 /// Least time between two attempts to free space if nothing has changed.
 const RETRY_AFTER_MILLIS: u64 = 1000;

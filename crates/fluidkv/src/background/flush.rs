@@ -15,13 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use lodestore_contract::threads::start_helpers;
+use lodestore_contract::threads::{lock, start_helpers};
 use lodestore_contract::{Error, Result};
 use lodestore_media::{Quiet, own_work};
 
 use crate::background::scheduler::Background;
 use crate::background::table_writer::Output;
-use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::memtable::separation::Separated;
 use crate::planted;

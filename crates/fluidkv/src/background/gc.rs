@@ -25,11 +25,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Expiry, Result};
 use lodestore_media::crc32c;
 
 use crate::background::scheduler::Background;
-use crate::locks::lock;
 use crate::planted;
 use crate::sst::{Slot, hash};
 use crate::tree::counts::Counts;
@@ -168,9 +168,9 @@ impl Background {
         let published = self.log.as_ref().map_or(Ok(()), |log| self.wait_published(log, hashes()));
         let view = self.view.load();
         let outcome = published.and_then(|()| self.redirect_pointers(&view, group, &moved));
-        let (generation, full) = (view.active.generation, view.active.is_full());
+        let full = view.full_generation();
         drop((stripes, view, writing));
-        if full {
+        if let Some(generation) = full {
             self.rotate_or(generation, || ());
         }
         let all = || group.iter().zip(&moved).for_each(|(record, moved)| self.values.forget(record.key, moved));

@@ -29,7 +29,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::locks::lock;
+use lodestore_contract::threads::lock;
 
 /// Interval between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);

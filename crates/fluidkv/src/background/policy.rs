@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lodestore_contract::threads::lock;
+
 use crate::background::failures::Failure;
 use crate::background::scheduler::{Background, Busy, Due};
-use crate::locks::lock;
 use crate::values::segment::ValueSegment;
 use crate::version::range::Range;
 use crate::version::view::View;
@@ -50,7 +51,7 @@ impl Background {
         if busy.serial && !quiet {
             return Search::Busy;
         }
-        let task = self.choose(&mut busy, due);
+        let task = self.choose_task(&mut busy, due);
         busy.is_only = busy.serial && task.is_some();
         match task {
             Some(task) => Search::Task(task),
@@ -60,7 +61,7 @@ impl Background {
     }
 
     /// Returns the next due task, and marks it as running.
-    fn choose(&self, busy: &mut Busy, due: Due) -> Option<Task> {
+    fn choose_task(&self, busy: &mut Busy, due: Due) -> Option<Task> {
         // Loaded under the lock: a range is released once the view shows its changes.
         let view = self.view.load();
         // A thread that frees space or settles counts as a worker: each table being built uses

@@ -4,6 +4,7 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 
 use super::WRITER_WAIT_TIMEOUT;
@@ -12,7 +13,6 @@ use crate::background::Rotation;
 use crate::background::failures::Failure;
 use crate::background::scheduler::Background;
 use crate::background::scheduler::Due;
-use crate::locks::lock;
 use crate::tree::counts::Counts;
 use crate::values::ValueLog;
 use crate::version::view::View;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 
 use super::WRITER_WAIT_TIMEOUT;
 use crate::background::scheduler::{Background, Due};
-use crate::locks::lock;
 use crate::space::sizes::MEMTABLES_MAX;
 use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;

@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 
 use crate::background::failures::{Failure, Failures};
 use crate::background::governor::Governor;
 use crate::background::throttle::Throttle;
-use crate::locks::lock;
 use crate::space::sizes::MEMTABLES_MAX;
 use crate::tree::Tree;
 use crate::version::view::View;

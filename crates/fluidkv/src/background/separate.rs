@@ -27,12 +27,12 @@ use std::ops::Bound;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lodestore_contract::{Direction, Event, PoisonReason, Result};
-use lodestore_media::Pool;
+use lodestore_contract::threads::lock;
+use lodestore_contract::{Direction, Event, Result};
+use lodestore_media::PoisonOnPanic;
 
 use crate::background::flush::run_on_threads;
 use crate::layout::STORED_MAX;
-use crate::locks::lock;
 use crate::memtable::separation::Separated;
 use crate::memtable::{Memtable, Records};
 use crate::sst::{Reads, Slot, hash};
@@ -50,17 +50,8 @@ const VALUES_PER_CALL_MAX: usize = 64 << 10;
 /// Maximum number of stored values per call of [`Separator::died`], and of their bytes copied for
 /// one call.
 const DEATHS_PER_CALL_MAX: (usize, usize) = (256, 64 << 10);
-
-/// Poisons the store if the separator panics.
-struct PoisonOnPanic<'a>(&'a Pool);
-
-impl Drop for PoisonOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poison(PoisonReason::Panic, "the separator panicked");
-        }
-    }
-}
+/// Cause of the poisoning if a call of the separator panics.
+const PANIC_CAUSE: &str = "the separator panicked";
 
 /// Collects stored values that died, for the separator.
 struct DeathReports<'a> {
@@ -122,7 +113,7 @@ impl Tree {
     }
 
     fn separate_rest(&self, separator: &dyn Separator, memtable: &Memtable, separated: &mut Separated) -> Result<()> {
-        let _poison_on_panic = PoisonOnPanic(&self.pool);
+        let _poison_on_panic = PoisonOnPanic::new(&self.pool, PANIC_CAUSE);
         // Keeps the segments of the value log that are not retired yet.
         let _held = self.values.is_used().then(|| self.view.load_full());
         while !separated.is_complete {
@@ -176,7 +167,7 @@ impl Tree {
     /// `before` it.
     pub(crate) fn report_hidden(&self, memtable: &Memtable, before: &Ranges, threads: usize) {
         let Some(separator) = &self.separator else { return };
-        let _poison_on_panic = PoisonOnPanic(&self.pool);
+        let _poison_on_panic = PoisonOnPanic::new(&self.pool, PANIC_CAUSE);
         memtable.separation.note_dram(0);
         separator.published();
         if !separator.holds() {
@@ -186,7 +177,7 @@ impl Tree {
         let next = AtomicUsize::new(0);
         let moved = self.report_overwritten(memtable, DeathReports::new(&**separator, &self.death_reports));
         let parts = run_on_threads(threads, || {
-            let _poison_on_panic = PoisonOnPanic(&self.pool);
+            let _poison_on_panic = PoisonOnPanic::new(&self.pool, PANIC_CAUSE);
             let mut deaths = DeathReports::new(&**separator, &self.death_reports);
             let walked = loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
@@ -210,7 +201,7 @@ impl Tree {
             self.report(&Event::Swept { keys: expired.keys });
         }
         let Some(separator) = self.separator.as_ref().filter(|_| !expired.stored.is_empty()) else { return };
-        let _poison_on_panic = PoisonOnPanic(&self.pool);
+        let _poison_on_panic = PoisonOnPanic::new(&self.pool, PANIC_CAUSE);
         let mut deaths = DeathReports::new(&**separator, &self.death_reports);
         let how = LookupOptions { reads: self.reads, filtered: true };
         for (key, stored) in &expired.stored {

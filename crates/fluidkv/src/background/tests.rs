@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Event, Store};
 use lodestore_inplace::testing::Scratch;
 use lodestore_media::{ExtentKind, PoolOptions};
@@ -15,7 +16,6 @@ use super::reclaim::FLUSH_AND_COMPACT_TIMEOUT;
 use super::*;
 use crate::background::scheduler::{Background, Due, Scheduler};
 use crate::layout::KIND_LOG;
-use crate::locks::lock;
 use crate::space::sizes::MEMTABLES_MAX;
 use crate::version::publish::publish;
 use crate::version::range::Range;

@@ -3,29 +3,25 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Error, PoisonReason};
-use lodestore_media::Quiet;
+use lodestore_contract::Error;
+use lodestore_contract::threads::lock;
+use lodestore_media::{PoisonOnPanic, Quiet};
 
 use super::policy::Task;
 use crate::background::governor::Sample;
-use crate::background::scheduler::{Background, Due};
-use crate::locks::lock;
+use crate::background::scheduler::{Background, Due, Scheduler};
 
 /// How long a worker sleeps if no task is due.
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Divisor: while there are no writes, a memtable with this share of a full log is worth a flush.
 const IDLE_FLUSH_DIVISOR: u64 = 16;
 
-/// Poisons a store whose background work panics: the ranges that it held are never released, and
-/// threads that wait for it must be woken.
-struct PoisonOnPanic<'a>(&'a Background);
+/// Wakes the threads that wait for a task, also if the task panics.
+struct WakeAtEnd<'a>(&'a Scheduler);
 
-impl Drop for PoisonOnPanic<'_> {
+impl Drop for WakeAtEnd<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.pool.poison(PoisonReason::Panic, "a flush, a compaction or a collection panicked");
-            self.0.scheduler.wake();
-        }
+        self.0.wake();
     }
 }
 
@@ -86,7 +82,10 @@ impl Background {
     /// Runs a task. Its events are reported after it has ended and woken the waiting threads.
     pub(super) fn run(&self, task: Task) {
         let _quiet = Quiet::begin();
-        let _poison_on_panic = PoisonOnPanic(self);
+        let _wake_at_end = WakeAtEnd(&self.scheduler);
+        // After a panic, the ranges of the task are never released.
+        let cause = "a flush, a compaction or a collection panicked";
+        let _poison_on_panic = PoisonOnPanic::new(&self.pool, cause);
         match task {
             Task::Flush => {
                 let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));
@@ -134,7 +133,5 @@ impl Background {
         let mut busy = lock(&self.scheduler.busy);
         // Not after a task that lacked space: its next attempt must be alone.
         busy.serial &= !(whole && busy.has_succeeded);
-        drop(busy);
-        self.scheduler.wake();
     }
 }

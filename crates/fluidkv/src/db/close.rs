@@ -1,18 +1,16 @@
 //! An open store with its threads, and its end: close, halt, or drop.
 
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
-use lodestore_contract::threads::start_thread;
+use lodestore_contract::threads::{ThreadGroup, lock};
 use lodestore_contract::{Error, Result};
 
 use crate::db::inner::Inner;
-use crate::locks::lock;
 
 /// The store with its threads. Scans and snapshots hold it as well.
 pub(crate) struct Running {
     pub(crate) inner: Arc<Inner>,
-    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) threads: ThreadGroup,
     /// Held during a close, so that a concurrent close returns only when the store is closed.
     closing: Mutex<()>,
 }
@@ -20,12 +18,7 @@ pub(crate) struct Running {
 impl Running {
     /// Creates the running store, without threads.
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, threads: Mutex::new(Vec::new()), closing: Mutex::new(()) }
-    }
-
-    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        lock(&self.threads).push(start_thread(name, work)?);
-        Ok(())
+        Self { inner, threads: ThreadGroup::default(), closing: Mutex::new(()) }
     }
 
     /// Stops operations and threads. Returns whether this call was the first.
@@ -35,14 +28,7 @@ impl Running {
         if let Some(log) = &self.inner.log {
             log.end_windows();
         }
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
-            // If an event sink dropped the last handle on this thread, the thread ends by itself.
-            if thread.thread().id() != std::thread::current().id() {
-                thread.thread().unpark();
-                let _ = thread.join();
-            }
-        }
+        self.threads.join();
         if first {
             self.inner.pool.epochs().synchronize();
         }
@@ -65,9 +51,6 @@ impl Running {
     #[cold]
     fn leave_to_parent(&self) {
         self.inner.pool.close_inherited_lock();
-        if let Ok(mut threads) = self.threads.try_lock() {
-            std::mem::forget(std::mem::take(&mut *threads));
-        }
         std::mem::forget(Arc::clone(&self.inner));
     }
 

@@ -1,6 +1,6 @@
 //! The operations that write one key: what each stores, decided under the stripe of the key.
 
-use lodestore_contract::{Change, ChangeFn, Expiry, Lifetime, Result, Swap};
+use lodestore_contract::{Change, ChangeFn, Expiry, Lifetime, PutWhen, Result, Swap};
 
 use crate::db::inner::Inner;
 use crate::db::read::check_key;
@@ -15,19 +15,11 @@ const EXPIRY_BYTES: usize = 8;
 /// Assumed bytes of a value that is not known yet.
 const UNKNOWN_VALUE_BYTES: usize = 256;
 
-/// Which keys a write changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    Always,
-    Absent,
-    Present,
-}
-
 /// Stores a value if the key is as expected.
 struct Put<'a> {
     op: Op<'a>,
     hash: u64,
-    when: When,
+    when: PutWhen,
     is_stored: bool,
 }
 
@@ -35,9 +27,9 @@ impl KeyWrite for Put<'_> {
     #[inline]
     fn decide(&mut self, inner: &Inner, view: &View) -> Result<Option<Op<'_>>> {
         self.is_stored = match self.when {
-            When::Always => true,
-            When::Absent => !inner.is_live(view, self.op.key, self.hash)?,
-            When::Present => inner.is_live(view, self.op.key, self.hash)?,
+            PutWhen::Always => true,
+            PutWhen::Absent => !inner.is_live(view, self.op.key, self.hash)?,
+            PutWhen::Present => inner.is_live(view, self.op.key, self.hash)?,
         };
         Ok(self.is_stored.then_some(self.op))
     }
@@ -140,12 +132,12 @@ impl KeyWrite for UpdateWith<'_, '_> {
 }
 
 impl Inner {
-    pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: When) -> Result<bool> {
+    pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>, when: PutWhen) -> Result<bool> {
         check_key(key)?;
         self.check_value(value)?;
         let op = Op { key, payload: Payload::Value(value), expiry };
         let mut put = Put { op, hash: hash(key), when, is_stored: false };
-        let plan = WritePlan { hash: put.hash, bytes: self.logged_len(&op), is_blind: when == When::Always };
+        let plan = WritePlan { hash: put.hash, bytes: self.logged_len(&op), is_blind: when == PutWhen::Always };
         self.write_key(plan, &mut put)?;
         Ok(put.is_stored)
     }
@@ -155,7 +147,7 @@ impl Inner {
     pub(crate) fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
         match lifetime {
             Lifetime::Keep => self.update_keeping(key, value),
-            Lifetime::Forever | Lifetime::Until(_) => self.put(key, value, lifetime.resolve(None), When::Present),
+            Lifetime::Forever | Lifetime::Until(_) => self.put(key, value, lifetime.resolve(None), PutWhen::Present),
         }
     }
 

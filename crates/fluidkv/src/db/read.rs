@@ -98,12 +98,17 @@ impl Inner {
     /// Calls `with` for the live value of a key.
     #[inline]
     pub(crate) fn with_value<T>(&self, key: &[u8], with: impl FnOnce(Option<(&[u8], Option<u64>)>) -> T) -> Result<T> {
+        self.with_known(key, |known| known.map_or(Ok(None), |known| self.value_of(key, known)).map(with))
+    }
+
+    /// Calls `with` for the newest version of a key. Reports damage.
+    #[inline]
+    fn with_known<T>(&self, key: &[u8], with: impl FnOnce(Option<Known<'_>>) -> Result<T>) -> Result<T> {
         check_key(key)?;
         let read = || {
             let _guard = self.enter()?;
             let (view, slot) = (self.view.load(), Slot::new());
-            let known = self.known(&view, key, hash(key), &slot)?;
-            known.map_or(Ok(None), |known| self.value_of(key, known)).map(with)
+            with(self.known(&view, key, hash(key), &slot)?)
         };
         // After the end of the read.
         read().inspect_err(|error| self.corrupt(error))
@@ -174,14 +179,7 @@ impl Inner {
 
     /// Calls `with` with the newest version of a key if it is live. Does not read a large value.
     fn with_live<T>(&self, key: &[u8], with: impl FnOnce(Option<Known<'_>>) -> T) -> Result<T> {
-        check_key(key)?;
-        let read = || {
-            let _guard = self.enter()?;
-            let (view, slot) = (self.view.load(), Slot::new());
-            let known = self.known(&view, key, hash(key), &slot)?;
-            Ok(with(known.filter(|known| known.is_live())))
-        };
-        read().inspect_err(|error| self.corrupt(error))
+        self.with_known(key, |known| Ok(with(known.filter(|known| known.is_live()))))
     }
 
     pub(crate) fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

@@ -29,13 +29,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lodestore_contract::threads::start_helpers;
+use lodestore_contract::threads::{lock, start_helpers};
 use lodestore_contract::{Error, RecoveryState, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
 use crate::db::salvage;
 use crate::layout::{self, KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES, manifest};
-use crate::locks::lock;
 use crate::memtable::{Memtable, MemtableLimits, MemtableOptions, Records};
 use crate::planted;
 use crate::space::gauge::Gauge;

@@ -132,11 +132,8 @@ impl Inner {
         if let (Some(log), Some(number)) = (self.group_log(), number) {
             self.wait_committed(log, number)?;
         }
-        let (generation, full) = {
-            let view = self.view.load();
-            (view.active.generation, view.active.is_full())
-        };
-        if full {
+        let full = self.view.load().full_generation();
+        if let Some(generation) = full {
             self.rotate_or(generation, || ());
         }
         Ok(replaced)

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{
     Direction, Entry, EntryChunk, Error, Expiry, Pair as Shown, Result, Scan, ScanRange, Snapshot, Visit,
 };
@@ -23,7 +24,6 @@ use crate::background::scheduler::Due;
 use crate::db::close::Running;
 use crate::db::inner::Inner;
 use crate::db::read::check_key;
-use crate::locks::lock;
 use crate::planted;
 use crate::space::dram::MEMTABLE_DRAM_MIN;
 use crate::space::sizes::MEMTABLES_MAX;

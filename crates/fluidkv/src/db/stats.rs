@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{EngineCounters, MediumUse, ScrubStats, Stats, engine_statistics};
 
 use super::store::FluidKv;
 use crate::db::inner::Inner;
 use crate::layout::ENGINE;
-use crate::locks::lock;
 use crate::tree::commit::SharedLog;
 use crate::values::ValueLog;
 use crate::values::segment::ValueSegment;

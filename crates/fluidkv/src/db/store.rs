@@ -9,17 +9,15 @@ use lodestore_contract::Error;
 use lodestore_contract::limits::check_range_conditions;
 use lodestore_contract::scrub;
 use lodestore_contract::{
-    Batch, Capabilities, ChangeFn, Commit, Condition, Event, Expiry, Lifetime, Options, Pair, Progress, RangeCondition,
-    RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
+    Batch, Capabilities, ChangeFn, Commit, Condition, Event, Expiry, Lifetime, Options, Pair, Progress, PutWhen,
+    RangeCondition, RecoveryState, Result, Scan, ScanRange, Snapshot, Stats, Store, Swap, VerifyReport, Visit,
 };
 use lodestore_media::{OpenReport, Pool, own_work};
 
 use crate::db::batch::Conditions;
 use crate::db::close::Running;
-use crate::db::key_ops::When;
 use crate::db::open::{check_budget, make, open};
 use crate::layout::{ENGINE, FORMAT, check_not_older, has_superblock, superblock_lost};
-use crate::locks::lock;
 use crate::options::FluidOptions;
 use crate::values::separator::Separator;
 
@@ -113,7 +111,8 @@ impl FluidKv {
         let running = &self.running;
         for number in 0..running.inner.options.workers {
             let behind = Arc::clone(&running.inner);
-            let started = running.spawn(&format!("lodestore-fluid-{number}"), move || own_work(|| behind.run_worker()));
+            let started =
+                running.threads.start(format!("lodestore-fluid-{number}"), move || own_work(|| behind.run_worker()));
             if number > 0 && started.is_err() {
                 // A single worker does all the work, only later.
                 break;
@@ -122,12 +121,12 @@ impl FluidKv {
         }
         if running.inner.has_windows() {
             let behind = Arc::clone(&running.inner);
-            running.spawn("lodestore-fluid-sync", move || own_work(|| behind.sync_windows()))?;
+            running.threads.start("lodestore-fluid-sync", move || own_work(|| behind.sync_windows()))?;
         }
         if running.inner.options.workers > 0 && running.inner.scrub.is_on() {
             let behind = Arc::clone(&running.inner);
             // Each read verifies its result, so a store works without its scrub.
-            let _ = running.spawn("lodestore-scrub", move || own_work(|| scrub::run(&*behind)));
+            let _ = running.threads.start("lodestore-scrub", move || own_work(|| scrub::run(&*behind)));
         }
         Ok(())
     }
@@ -137,7 +136,7 @@ impl FluidKv {
     pub fn scrub_now(&self) {
         let running = &self.running;
         running.inner.scrub.set_due();
-        lock(&running.threads).iter().for_each(|thread| thread.thread().unpark());
+        running.threads.unpark();
     }
 }
 
@@ -180,11 +179,11 @@ impl Store for FluidKv {
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
-        self.running.inner.put(key, value, expiry, When::Always).map(|_| ())
+        self.running.inner.put(key, value, expiry, PutWhen::Always).map(|_| ())
     }
 
     fn insert(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {
-        self.running.inner.put(key, value, lifetime.resolve(None), When::Absent)
+        self.running.inner.put(key, value, lifetime.resolve(None), PutWhen::Absent)
     }
 
     fn update(&self, key: &[u8], value: &[u8], lifetime: Lifetime) -> Result<bool> {

@@ -4,12 +4,12 @@
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Progress, Result, VerifyReport};
 use lodestore_media::NvPtr;
 
 use crate::db::inner::Inner;
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
-use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::sst::{Cursor, Reads, Slot, hash, verify};
 use crate::values::record::{Pointer, Record, SEGMENT_HEADER_BYTES, check_segment, name_of as place_of_values};

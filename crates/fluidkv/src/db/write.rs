@@ -7,8 +7,10 @@
 //!
 //! A write that finds its memtable full freezes it after the write has ended.
 
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
+use arc_swap::Guard;
 use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_value};
 use lodestore_contract::{Batch, BatchOp, Error, Event, Expiry, Result};
 use lodestore_index::Pin;
@@ -20,7 +22,7 @@ use crate::planted;
 use crate::sst::Slot;
 use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
-use crate::tree::sequence::Order;
+use crate::tree::sequence::{Order, Writing};
 use crate::values::ValueLog;
 use crate::values::writer::Appender;
 use crate::version::known::Known;
@@ -72,6 +74,18 @@ impl Drop for UnnamedValue<'_> {
     }
 }
 
+/// Releases the stripe, the slot and the view of a write. Returns the generation of the memtable if
+/// it is full: the caller freezes it.
+#[inline(always)]
+fn end_write(stripe: MutexGuard<'_, ()>, writing: Writing<'_>, view: Guard<Arc<View>>) -> Option<u64> {
+    let full = view.full_generation();
+    drop(stripe);
+    drop(writing);
+    // The last holder of a view frees its memtable and tables, without a lock.
+    drop(view);
+    full
+}
+
 impl Inner {
     /// Writes one key: retries until the write fits or no space can be freed.
     pub(crate) fn write_key<W: KeyWrite>(&self, plan: WritePlan, write: &mut W) -> Result<()> {
@@ -96,16 +110,7 @@ impl Inner {
         let stripe = self.order.lock(plan.hash);
         let view = self.view.load();
         let memtable = &view.active;
-        if let Some(op) = write.decide(self, &view)? {
-            self.check_op_dram(&op)?;
-            let (pointer, large);
-            let op = if self.is_large(&op) {
-                (pointer, large) = self.store_large(&op)?;
-                Op { payload: Payload::Pointer(&pointer), ..op }
-            } else {
-                large = None;
-                op
-            };
+        self.apply_decided(&view, write, |op| {
             memtable.prefetch(plan.hash);
             let number = self.order.next();
             let keep = self.order.has_snapshots();
@@ -113,7 +118,7 @@ impl Inner {
             let pin = Pin::new();
             let mut log = memtable.log.lock();
             let record = log.reserve(op.entry_len(), op.is_delete(), &self.reserve)?;
-            log.store_entry(&record, number, &op)?;
+            log.store_entry(&record, number, op)?;
             // The leaf of the index is fetched while the record is written back.
             let sought = memtable.seek(op.key, &pin);
             // The write is durable after this fence. Readers see it after that.
@@ -127,14 +132,10 @@ impl Inner {
                 memtable.check_dram_limit();
             }
             self.note_replaced(memtable, replaced);
-            std::mem::forget(large);
-        }
-        let (generation, is_full) = (memtable.generation, memtable.is_full());
-        drop(stripe);
-        drop(writing);
-        // The last holder of a view frees its memtable and tables, without a lock.
-        drop(view);
-        if is_full {
+            Ok(())
+        })?;
+        let full = end_write(stripe, writing, view);
+        if let Some(generation) = full {
             self.freeze(generation);
         }
         Ok(())
@@ -149,32 +150,43 @@ impl Inner {
         let stripe =
             if waits && !plan.is_blind { self.lock_published(log, plan.hash)? } else { self.order.lock(plan.hash) };
         let view = self.view.load();
-        if let Some(op) = write.decide(self, &view)? {
-            self.check_op_dram(&op)?;
-            let (pointer, large);
-            let op = if self.is_large(&op) {
-                (pointer, large) = self.store_large(&op)?;
-                Op { payload: Payload::Pointer(&pointer), ..op }
-            } else {
-                large = None;
-                op
-            };
-            self.apply_shared(log, &op, plan.hash)?;
-            std::mem::forget(large);
-        }
+        self.apply_decided(&view, write, |op| self.apply_shared(log, op, plan.hash))?;
         // The number of this write, or, if it stored nothing, of an earlier one.
         let number = log.last_of(Order::stripe_of(plan.hash));
-        let (generation, is_full) = (view.active.generation, view.active.is_full());
-        drop(stripe);
-        drop(writing);
-        // The last holder of a view frees its memtable and tables, without a lock.
-        drop(view);
+        let full = end_write(stripe, writing, view);
         if waits && !self.pool.has_fault(planted::ANSWERED_BEFORE_SYNC) {
+            // The write is durable after the sync of its group.
             self.wait_committed(log, number)?;
         }
-        if is_full {
+        if let Some(generation) = full {
             self.freeze(generation);
         }
+        Ok(())
+    }
+
+    /// Lets `write` decide what to store, stores a large value, and calls `apply` with the
+    /// operation for the log. Does nothing else if there is nothing to store. The caller holds the
+    /// stripe of the key.
+    #[inline(always)]
+    fn apply_decided<W: KeyWrite>(
+        &self,
+        view: &View,
+        write: &mut W,
+        apply: impl FnOnce(&Op<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(op) = write.decide(self, view)? else { return Ok(()) };
+        self.check_op_dram(&op)?;
+        let (pointer, large);
+        let op = if self.is_large(&op) {
+            (pointer, large) = self.store_large(&op)?;
+            Op { payload: Payload::Pointer(&pointer), ..op }
+        } else {
+            large = None;
+            op
+        };
+        apply(&op)?;
+        // An entry names the value now.
+        std::mem::forget(large);
         Ok(())
     }
 
@@ -228,11 +240,8 @@ impl Inner {
 
     /// Freezes the active memtable if it is full. The caller holds no lock.
     pub(crate) fn freeze_if_full(&self) {
-        let (generation, is_full) = {
-            let active = &self.view.load().active;
-            (active.generation, active.is_full())
-        };
-        if is_full {
+        let full = self.view.load().full_generation();
+        if let Some(generation) = full {
             self.freeze(generation);
         }
     }

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::ops::Bound;
 
 use lodestore_contract::Result;
+use lodestore_contract::threads::lock;
 use lodestore_index::{Direction, KeyResolver};
 use lodestore_media::NvPtr;
 
 use super::Memtable;
 use super::records::{Records, damaged};
-use crate::locks::lock;
 use crate::sst::Reads;
 use crate::wal::entry::Entry;
 

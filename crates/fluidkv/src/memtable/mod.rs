@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lodestore_contract::Result;
+use lodestore_contract::threads::lock;
 use lodestore_index::{BPlusTree, Pin, Seek};
 use lodestore_media::Pool;
 
@@ -35,7 +36,6 @@ use self::key_filter::KeyFilter;
 pub(crate) use self::lookup::visits;
 pub(crate) use self::records::{Records, damaged};
 use self::separation::SeparationState;
-use crate::locks::lock;
 use crate::space::dram::DramUse;
 use crate::space::sizes::Sizes;
 use crate::sst::{Reads, hash};

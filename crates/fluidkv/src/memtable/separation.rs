@@ -10,8 +10,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestore_contract::threads::lock;
+
 use super::{Memtable, Records};
-use crate::locks::lock;
 
 /// The separator's state of one memtable. See the module.
 #[derive(Default)]

@@ -26,9 +26,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use lodestore_contract::threads::lock;
 use lodestore_media::Pool;
 
-use crate::locks::lock;
 use crate::space::gauge::Gauge;
 use crate::space::sizes::MEMTABLES_MAX;
 

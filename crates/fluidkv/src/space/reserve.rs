@@ -40,12 +40,12 @@ mod held;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{ExtentKind, NvPtr, Pool};
 
 use self::held::{Held, counted_bytes};
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_VALUES, LOG_HEADER_BYTES, LOG_SPARE_BYTES};
-use crate::locks::lock;
 use crate::space::sizes::{MEMTABLES_MAX, Sizes};
 
 /// Minimum bytes of a piece; `PIECE_DIVISOR` is its minimum share of a whole piece.

@@ -17,6 +17,7 @@
 //! block, has the encoding of a block.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use lodestore_media::crc32c_seeded;
 
@@ -264,16 +265,7 @@ impl<'a> View<'a> {
         if self.shape.is_fixed() {
             return self.search_fixed(key, prefix, guess);
         }
-        let (mut from, mut to) = (0, self.count);
-        while from < to {
-            let middle = from.midpoint(to);
-            match self.item(middle).ok_or(Broken)?.key.cmp(key) {
-                Ordering::Less => from = middle + 1,
-                Ordering::Equal => return Ok(Ok(middle)),
-                Ordering::Greater => to = middle,
-            }
-        }
-        Ok(Err(from))
+        search_by_halves(0..self.count, |at| Ok(self.item(at).ok_or(Broken)?.key.cmp(key)))
     }
 
     /// [`search`](Self::search) in a fixed block: one by one from the expected position, then by
@@ -298,16 +290,26 @@ impl<'a> View<'a> {
                 Ordering::Greater => (to, at) = (at, at.wrapping_sub(1)),
             }
         }
-        while from < to {
-            let middle = from.midpoint(to);
-            match order(middle)? {
-                Ordering::Less => from = middle + 1,
-                Ordering::Equal => return Ok(Ok(middle)),
-                Ordering::Greater => to = middle,
-            }
-        }
-        Ok(Err(from))
+        search_by_halves(from..to, order)
     }
+}
+
+/// Returns the position in `range` at which `order` says `Equal`, or else the first position after
+/// all items that are `Less`.
+#[inline]
+fn search_by_halves(
+    Range { start: mut from, end: mut to }: Range<usize>,
+    order: impl Fn(usize) -> Result<Ordering, Broken>,
+) -> Result<Result<usize, usize>, Broken> {
+    while from < to {
+        let middle = from.midpoint(to);
+        match order(middle)? {
+            Ordering::Less => from = middle + 1,
+            Ordering::Equal => return Ok(Ok(middle)),
+            Ordering::Greater => to = middle,
+        }
+    }
+    Ok(Err(from))
 }
 
 /// An item that is no valid encoding.

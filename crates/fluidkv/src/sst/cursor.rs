@@ -142,18 +142,11 @@ impl Walk {
         loop {
             if let Some(block) = &self.block {
                 if self.at < self.count {
+                    self.at += 1;
                     if block.is_compressed() {
-                        self.at += 1;
                         return self.unpacked(table, self.at - 1);
                     }
-                    let view = View::counted(
-                        table.bytes.get(block.range()).unwrap_or_default(),
-                        block.shape,
-                        self.count as usize,
-                    );
-                    let item = view.item(self.at as usize);
-                    self.at += 1;
-                    return item.map(Step::Stored).ok_or_else(|| table.broken(block));
+                    return self.stored_item(table, block, self.at - 1);
                 }
                 self.number += 1;
                 self.block = None;
@@ -214,12 +207,7 @@ impl Walk {
                     if block.is_compressed() {
                         return self.unpacked(table, self.at);
                     }
-                    let view = View::counted(
-                        table.bytes.get(block.range()).unwrap_or_default(),
-                        block.shape,
-                        self.count as usize,
-                    );
-                    return view.item(self.at as usize).map(Step::Stored).ok_or_else(|| table.broken(block));
+                    return self.stored_item(table, block, self.at);
                 }
                 self.block = None;
             }
@@ -228,6 +216,14 @@ impl Walk {
             let (block, count) = self.read_block(table, number)?;
             self.enter(block, count, count);
         }
+    }
+
+    /// Returns the item at this index of the current block, which is not compressed.
+    #[inline]
+    fn stored_item<'b>(&self, table: &Table<'_, 'b>, block: &Block, at: u32) -> Result<Step<'b>> {
+        let bytes = table.bytes.get(block.range()).unwrap_or_default();
+        let item = View::counted(bytes, block.shape, self.count as usize).item(at as usize);
+        item.map(Step::Stored).ok_or_else(|| table.broken(block))
     }
 
     /// Returns a block and its number of items. If it is compressed, this walk then has its plain

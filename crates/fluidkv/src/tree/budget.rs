@@ -3,9 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 
-use crate::locks::lock;
 use crate::space::dram::{memtable_limit, pool_dram};
 use crate::tree::Tree;
 use crate::version::publish::Publisher;

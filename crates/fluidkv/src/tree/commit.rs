@@ -43,10 +43,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_media::MediumKind;
 
-use crate::locks::lock;
 use crate::memtable::Memtable;
 use crate::planted;
 use crate::tree::Tree;

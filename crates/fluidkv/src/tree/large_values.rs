@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 use lodestore_media::NvPtr;
 
-use crate::locks::lock;
 use crate::memtable::{Memtable, Records};
 use crate::tree::Tree;
 use crate::values::placement::{Placement, logged_len};

@@ -18,9 +18,8 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use lodestore_contract::threads::lock;
 use lodestore_media::{MAX_SLOTS, slots_used, thread_slot};
-
-use crate::locks::lock;
 
 /// Stripes; a power of two.
 pub(crate) const STRIPES: usize = 1024;

@@ -31,10 +31,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool, crc32c};
 
-use crate::locks::lock;
 use crate::sst::Reads;
 use crate::wal::entry::{Entry, POINTER_BYTES, Payload};
 use record::{Pointer, name_of};

@@ -11,12 +11,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use lodestore_contract::threads::lock;
 use lodestore_media::{NvPtr, Pool};
 
 use super::ValueLog;
 use super::ValueUse;
 use super::record::{Records, SEGMENT_HEADER_BYTES};
-use crate::locks::lock;
 
 /// A segment: see the module.
 pub(crate) struct ValueSegment {

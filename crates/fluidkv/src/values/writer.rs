@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
+use lodestore_contract::threads::lock;
 use lodestore_media::thread_slot;
 
 use super::record::{Pointer, SEGMENT_HEADER_BYTES, encode_record, record_len};
 use super::segment::ValueSegment;
 use super::{Dead, OWN_SEGMENT_DIVISOR, ValueLog, WRITER_TAIL_COUNT};
-use crate::locks::lock;
 use crate::wal::entry::POINTER_BYTES;
 
 /// The kind of writer that appends.

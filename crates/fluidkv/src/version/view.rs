@@ -36,6 +36,12 @@ impl View {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
+    /// Returns the generation of the active memtable if it is full.
+    #[inline]
+    pub(crate) fn full_generation(&self) -> Option<u64> {
+        self.active.is_full().then_some(self.active.generation)
+    }
+
     /// Returns the newest version of a key up to `number`. `slot` belongs to this lookup, for
     /// decompressed bytes.
     ///

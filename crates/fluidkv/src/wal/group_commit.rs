@@ -6,10 +6,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lodestore_contract::Durability;
+use lodestore_contract::threads::lock;
 use lodestore_index::group::Group;
 use lodestore_media::{NvPtr, Pool};
-
-use crate::locks::lock;
 
 /// Syncs per window. Writes stored during a sync wait for the next one.
 const SYNCS_PER_WINDOW_COUNT: u32 = 2;

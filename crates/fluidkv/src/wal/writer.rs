@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
+use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool, slots_used, thread_slot};
 
 use self::segments::OpenSegment;
-use crate::locks::lock;
 use crate::space::reserve::Reserve;
 use crate::wal::entry::batch::BatchRecord;
 use crate::wal::entry::{Frame, Op, Slot, encode_header};

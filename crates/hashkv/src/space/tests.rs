@@ -1,6 +1,12 @@
 use super::*;
 
 const SEGMENT: u32 = 64 << 10;
+const NO_GROWTH: SegmentLimits = SegmentLimits { growth: 0, spare: 0 };
+
+/// Returns the bytes of records, of which the first has 100.
+fn bytes(wanted: usize) -> PartBytes {
+    PartBytes { first: 100, wanted }
+}
 
 fn pointer(generation: u32, at: u32, len: u32) -> Pointer {
     Pointer { segment: 1, generation, at, len }
@@ -28,11 +34,11 @@ fn a_pointer_of_an_earlier_use_of_a_segment_does_not_count_before_or_after_newer
             assert_eq!(held, [1]);
             space.arrange(&[(1, Some((Home::Group(Prefix::ALL), newer)))], false);
             let victim =
-                space.choose(&Gain { segments: 0, benefit_min: 0.0 }, 8).expect("a segment with something live");
+                space.choose_victim(&Gain { segments: 0, benefit_min: 0.0 }, 8).expect("a segment with something live");
             let [taken] = &victim.segments[..] else { panic!("one segment") };
             assert_eq!((taken.segment, taken.generation, taken.end), (1, newer, 8192), "in the order {pointers:?}");
             // The next use of a segment gets a new number.
-            let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+            let part = space.allocate_part(Owner::Cold, bytes(100), NO_GROWTH, &mut |_| false).expect("a free segment");
             assert_eq!(part.generation, newer + 1, "in the order {pointers:?}");
         }
     }
@@ -44,7 +50,7 @@ fn generations_named_only_by_pointers_to_expired_values_are_not_reused() {
     let mut space = counted([pointer(4, 32, 2000)]);
     space.note_use(9);
     space.arrange(&[(1, Some((Home::Cold, 4)))], false);
-    let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+    let part = space.allocate_part(Owner::Cold, bytes(100), NO_GROWTH, &mut |_| false).expect("a free segment");
     assert_eq!(part.generation, 10);
 }
 
@@ -55,7 +61,9 @@ fn generations_continue_after_those_that_an_open_found() {
         let mut space = counted([first + 2, first, first + 3, first + 1].map(|generation| pointer(generation, 32, 80)));
         space.arrange(&[(1, None)], false);
         let mut next = || {
-            space.allocate_part(Owner::Cold, (100, SEGMENT as usize), (0, 0), &mut |_| false).expect("a free segment")
+            space
+                .allocate_part(Owner::Cold, bytes(SEGMENT as usize), NO_GROWTH, &mut |_| false)
+                .expect("a free segment")
         };
         let last = first + 3;
         // 0 is not a valid number.
@@ -71,7 +79,7 @@ fn generations_named_by_pointers_beyond_the_end_of_the_file_are_not_reused() {
     for lost in [Pointer { segment: 3, generation: 9, at: 32, len: 80 }, pointer(9, SEGMENT - 8, 80)] {
         let mut space = counted([pointer(4, 32, 80), lost]);
         space.arrange(&[(1, Some((Home::Cold, 4)))], false);
-        let part = space.allocate_part(Owner::Cold, (100, 100), (0, 0), &mut |_| false).expect("a free segment");
+        let part = space.allocate_part(Owner::Cold, bytes(100), NO_GROWTH, &mut |_| false).expect("a free segment");
         assert_eq!(part.generation, 10);
     }
 }
@@ -116,7 +124,7 @@ fn held(live: &[u32]) -> Space {
 fn survivors_of_a_collection_fit_into_the_available_segments() {
     let live = [SEGMENT / 2; 10];
     let chosen = |room: u32| {
-        let victim = held(&live).choose(&Gain { segments: 0, benefit_min: 0.0 }, room);
+        let victim = held(&live).choose_victim(&Gain { segments: 0, benefit_min: 0.0 }, room);
         victim.map_or(0, |victim| victim.segments.len())
     };
     assert_eq!(chosen(0), 0);
@@ -138,7 +146,7 @@ fn a_collection_of_long_segments_chooses_few_or_as_many_as_free_one() {
         }
         let headers: Vec<_> = (0..60).map(|segment| (segment, Some((Home::Group(Prefix::ALL), 1)))).collect();
         space.arrange(&headers, false);
-        space.choose(&Gain { segments: 8, benefit_min: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
+        space.choose_victim(&Gain { segments: 8, benefit_min: 0.0 }, 64).map_or(0, |victim| victim.segments.len())
     };
     assert_eq!([count(64 << 10, 2), count(64 << 10, 5)], [48; 2]);
     assert_eq!(count(1 << 20, 5), 3);
@@ -166,7 +174,7 @@ fn a_segment_with_only_a_refused_part_is_free_and_allocated_last() {
     let mut space = Space::new(SEGMENT, 4, 4);
     let take = |space: &mut Space, wanted: usize| {
         let owner = space.owner_of(0, false);
-        space.allocate_part(owner, (100, wanted), (0, 0), &mut |_| false).expect("a free segment")
+        space.allocate_part(owner, bytes(wanted), NO_GROWTH, &mut |_| false).expect("a free segment")
     };
     let refused = take(&mut space, 100);
     // The group is split during the write.

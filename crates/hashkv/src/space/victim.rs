@@ -75,7 +75,7 @@ impl Space {
     /// That ratio is at least `gain.benefit_min`. The freed bytes equal at least `gain.segments`
     /// segments, or half of [`Self::victim_max`] if this is less. Survivors fit into `spare`
     /// segments. The victim belongs to the caller until [`Self::end_collection`].
-    pub(crate) fn choose(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
+    pub(crate) fn choose_victim(&mut self, gain: &Gain, spare: u32) -> Option<Victim> {
         let (segment_bytes, most) = (u64::from(self.segment_bytes), self.victim_max());
         let wanted = u64::from(gain.segments.min(most as u32 / 2)) * segment_bytes;
         let worth = |live: u64, count: usize| {
@@ -127,7 +127,8 @@ impl Space {
 
     /// Chooses the oldest segments of any owner whose survivors fit into `spare` segments: the next
     /// victim of a circular log.
-    pub(crate) fn choose_oldest(&mut self, spare: u32) -> Option<Victim> {
+    #[cfg(feature = "lab")]
+    pub(crate) fn choose_oldest_segments(&mut self, spare: u32) -> Option<Victim> {
         let age = |number: u32| self.generation.wrapping_sub(self.segments[number as usize].generation);
         let idle = (0..self.segments.len() as u32).filter(|number| self.is_idle(*number));
         let mut idle: Vec<(u32, u32)> = idle.map(|number| (age(number), number)).collect();
@@ -154,6 +155,7 @@ impl Space {
     }
 
     /// Returns the number of collections of the oldest segments that cover all segments.
+    #[cfg(feature = "lab")]
     pub(crate) fn rounds(&self) -> u32 {
         (self.segments.len() / self.victim_max()) as u32 + 1
     }

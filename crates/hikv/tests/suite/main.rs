@@ -19,3 +19,4 @@ mod scrub;
 mod sink;
 mod smoke;
 mod sweep;
+mod words_while_open;

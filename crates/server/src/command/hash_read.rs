@@ -167,56 +167,49 @@ pub(crate) fn hmget(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> Comma
     )
 }
 
-/// `HGETALL key`
-pub(crate) fn hgetall(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    let write = |reply: &mut ReplyWriter<'_>, field: &[u8], value: &[u8]| {
-        reply.write_bulk(field);
-        reply.write_bulk(value);
-    };
+/// Replies with parts of all pairs of a hash: `head` writes the number of pairs, and `write` the
+/// parts of a pair.
+fn read_all(
+    context: &mut Context<'_, '_>,
+    key: &[u8],
+    head: fn(&mut ReplyWriter<'_>, usize),
+    write: impl Fn(&mut ReplyWriter<'_>, &[u8], &[u8]),
+) -> CommandResult {
     read_hash(
         context,
-        arguments[1],
+        key,
         |hash, reply| {
-            reply.write_map(hash.map_or(0, SmallHash::len));
+            head(reply, hash.map_or(0, SmallHash::len));
             hash.into_iter().flat_map(SmallHash::pairs).for_each(|(field, value)| write(reply, field, value));
         },
         |hash, reply| {
-            reply.write_map(reply_length(hash.len()));
+            head(reply, reply_length(hash.len()));
             hash.for_each(|field, value| write(reply, field, value))
+        },
+    )
+}
+
+/// `HGETALL key`
+pub(crate) fn hgetall(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
+    read_all(
+        context,
+        arguments[1],
+        |reply, pairs| reply.write_map(pairs),
+        |reply, field, value| {
+            reply.write_bulk(field);
+            reply.write_bulk(value);
         },
     )
 }
 
 /// `HKEYS key`
 pub(crate) fn hkeys(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    read_hash(
-        context,
-        arguments[1],
-        |hash, reply| {
-            reply.write_array(hash.map_or(0, SmallHash::len));
-            hash.into_iter().flat_map(SmallHash::pairs).for_each(|(field, _)| reply.write_bulk(field));
-        },
-        |hash, reply| {
-            reply.write_array(reply_length(hash.len()));
-            hash.for_each(|field, _| reply.write_bulk(field))
-        },
-    )
+    read_all(context, arguments[1], |reply, pairs| reply.write_array(pairs), |reply, field, _| reply.write_bulk(field))
 }
 
 /// `HVALS key`
 pub(crate) fn hvals(context: &mut Context<'_, '_>, arguments: &[&[u8]]) -> CommandResult {
-    read_hash(
-        context,
-        arguments[1],
-        |hash, reply| {
-            reply.write_array(hash.map_or(0, SmallHash::len));
-            hash.into_iter().flat_map(SmallHash::pairs).for_each(|(_, value)| reply.write_bulk(value));
-        },
-        |hash, reply| {
-            reply.write_array(reply_length(hash.len()));
-            hash.for_each(|_, value| reply.write_bulk(value))
-        },
-    )
+    read_all(context, arguments[1], |reply, pairs| reply.write_array(pairs), |reply, _, value| reply.write_bulk(value))
 }
 
 /// `HLEN key`

@@ -56,9 +56,8 @@ const FILE: &[Kind] = &[Kind::StaleFile];
 const WHOLE: &[&str] = &["a whole file"];
 
 /// The index of `hikv`, the words of its extents, and several structures with one of these.
-const HIKV_INDEX: &[&str] = &["engine root", "directory", "index segment", "extent table", "several structures"];
-/// Open: an older root or directory in the operation that replaces it; an entry or extent word of
-/// an earlier moment; one region file of the same session.
+const HIKV_INDEX: &[&str] = &["index segment", "extent table", "several structures"];
+/// Open: an entry or extent word of an earlier moment; one region file of the same session.
 const HIKV: &[KnownBreach] = &[
     known(Breach::Absent, HIKV_INDEX, OLDER, Ends::Unclean),
     known(Breach::OldValue, HIKV_INDEX, OLDER, Ends::Unclean),

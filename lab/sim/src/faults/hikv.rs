@@ -59,7 +59,7 @@ pub const SPLIT_FLIPS_EARLY: PlantedFault = PlantedFault::at(
 /// Recovery completes a half-done split in a way that fails if it runs twice.
 pub const SPLIT_RECOVERY_TWICE: PlantedFault = PlantedFault::at(
     "SplitRecoveryTwice",
-    &[SPLIT.line("pool.publish_u64(word, named.pack(pool, owner))").with_zero_first()],
+    &[SPLIT.line("pool.publish_u64(word.at, named.pack(pool, word))").with_zero_first()],
 );
 /// A split is published although the sync of its copies has failed.
 pub const GROWTH_UNCHECKED: PlantedFault =

@@ -27,6 +27,7 @@ mod hashkv_damage;
 mod hashkv_faults;
 mod hashkv_faults_lasting;
 mod hashkv_order;
+mod hikv_splits;
 mod histories;
 mod log_ends;
 mod nvht_order;

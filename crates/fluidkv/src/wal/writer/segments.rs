@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::Result;
+use lodestore_contract::threads::lock;
 use lodestore_media::{NvPtr, thread_slot};
 
 use super::{LOG_COUNT, LogWriter, Written};
 use crate::layout::{KIND_LOG, LogCount, log_count_ranges, store_log_count};
-use crate::locks::lock;
 use crate::space::reserve::Reserve;
 use crate::wal::entry::Frame;
 use crate::wal::segment::{

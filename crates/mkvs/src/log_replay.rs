@@ -18,7 +18,7 @@ impl Device {
     ///
     /// # Errors
     /// Errors of the stores.
-    pub(crate) fn redo(&self) -> Result<Vec<u64>> {
+    pub(crate) fn replay_log(&self) -> Result<Vec<u64>> {
         let log = log_of(self)?;
         let (first, last) = log.bounds();
         if self.has_fault(planted::OPS_NOT_REDONE) {

@@ -28,7 +28,7 @@ pub(crate) struct Candidate {
 }
 
 /// The chosen leader.
-pub(crate) struct Lead {
+pub(crate) struct LeaderChoice {
     /// The last operation.
     pub(crate) last: u64,
     /// Members that have everything except `refused`, the leader first.
@@ -42,8 +42,8 @@ pub(crate) struct Lead {
 /// Replays the members' logs, concurrently if `threads` is set. A member that cannot fails, and is
 /// not in the result.
 pub(crate) fn replay_logs(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Candidate> {
-    let redo = |device: Arc<Device>| -> Option<Candidate> {
-        let done = device.redo().and_then(|refused| {
+    let replay = |device: Arc<Device>| -> Option<Candidate> {
+        let done = device.replay_log().and_then(|refused| {
             let log = log_of(&device)?;
             Ok((refused, (last_epoch(log)?, log.bounds().1)))
         });
@@ -56,18 +56,18 @@ pub(crate) fn replay_logs(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Candi
         }
     };
     if !threads {
-        return devices.into_iter().filter_map(redo).collect();
+        return devices.into_iter().filter_map(replay).collect();
     }
     std::thread::scope(|scope| {
         let begin = |device: Arc<Device>| {
             let own = Arc::clone(&device);
-            start_scoped_thread(scope, "mkvs-redo", move || redo(own)).map_err(|_| device)
+            start_scoped_thread(scope, "mkvs-replay", move || replay(own)).map_err(|_| device)
         };
         let begun: Vec<_> = devices.into_iter().map(begin).collect();
         let end = |begun: Result<ScopedJoinHandle<'_, Option<Candidate>>, Arc<Device>>| match begun {
-            Ok(redone) => redone.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Ok(replaying) => replaying.join().unwrap_or_else(|panic| resume_unwind(panic)),
             // No thread could be started for this device.
-            Err(device) => redo(device),
+            Err(device) => replay(device),
         };
         begun.into_iter().filter_map(end).collect()
     })
@@ -79,14 +79,18 @@ pub(crate) fn replay_logs(devices: Vec<Arc<Device>>, threads: bool) -> Vec<Candi
 ///
 /// # Errors
 /// Errors of the devices.
-pub(crate) fn select_leader(candidates: Vec<Candidate>, mut absent: usize, needed: usize) -> Result<Option<Lead>> {
+pub(crate) fn select_leader(
+    candidates: Vec<Candidate>,
+    mut absent: usize,
+    needed: usize,
+) -> Result<Option<LeaderChoice>> {
     let Some(source) = candidates.iter().max_by_key(|candidate| (candidate.newest, candidate.refused.is_empty()))
     else {
         return Ok(None);
     };
     let last = source.newest.1;
     if source.refused.is_empty() {
-        return Ok(Some(Lead {
+        return Ok(Some(LeaderChoice {
             last,
             active: vec![Arc::clone(&source.device)],
             refused: BTreeSet::new(),
@@ -112,7 +116,7 @@ pub(crate) fn select_leader(candidates: Vec<Candidate>, mut absent: usize, neede
         candidates.iter().filter(|candidate| candidate.refused.iter().all(|seq| refused.contains(seq))).collect();
     leaders.iter().for_each(|candidate| candidate.device.set_executed(last, &candidate.refused));
     let active: Vec<_> = leaders.iter().map(|candidate| Arc::clone(&candidate.device)).collect();
-    Ok((!active.is_empty()).then_some(Lead { last, active, refused, lacking: None }))
+    Ok((!active.is_empty()).then_some(LeaderChoice { last, active, refused, lacking: None }))
 }
 
 /// Copies the operations up to `last` that a member's log lacks from another log, and replays them.
@@ -130,7 +134,8 @@ fn complete_log(candidate: &mut Candidate, source: &Device, last: u64) -> Result
         }
     }
     let mut refused = Vec::new();
-    let is_complete = fail_unless_done(&candidate.device, candidate.device.redo().map(|lacking| refused = lacking));
+    let is_complete =
+        fail_unless_done(&candidate.device, candidate.device.replay_log().map(|lacking| refused = lacking));
     candidate.refused = refused;
     Ok(is_complete)
 }

@@ -1,6 +1,6 @@
-//! Revival of a group without active members: devices are there, but all of them lack operations,
-//! for want of space. A member that has everything which may be acknowledged leads again, as at an
-//! open. In-doubt operations are kept or rolled back, on all members alike.
+//! Re-election of a leader in a group without active members: devices are present, but all of them
+//! lack operations, for want of space. A member that has everything which may be acknowledged leads
+//! again, as at an open. In-doubt operations are kept or rolled back, on all members alike.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use crate::catchup::log_of;
 use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::layout::MemberState;
-use crate::lead::Lead;
+use crate::leader::LeaderChoice;
 use crate::lock;
 use crate::recover::choose_leader;
 
-/// Maximum wait for a device's processor. After that, the revival is tried again later.
+/// Maximum wait for a device's processor. After that, the election is tried again later.
 const PROCESSOR_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Group {
-    /// Chooses a leader if no member is active. Returns false if the revival must be tried again.
+    /// Chooses a leader if no member is active. Returns false if the election must be tried again.
     /// The other members catch up in the background.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`](lodestore_contract::Error::TooFewDevices) if the remaining members
     /// may lack acknowledged writes; errors of the devices; errors of the host's store.
-    pub(crate) fn revive(&self) -> Result<bool> {
+    pub(crate) fn reelect_leader(&self) -> Result<bool> {
         // No call is in progress, and none can begin.
         let mut stripes = self.stripes.lock_all();
         let devices: Vec<_> =
@@ -43,13 +43,14 @@ impl Group {
                 return Ok(false);
             }
             let record = self.host.matrix().groups[self.index].clone();
-            let Lead { last, active, refused, lacking } = choose_leader(&self.options, self.index, &record, &devices)?;
+            let LeaderChoice { last, active, refused, lacking } =
+                choose_leader(&self.options, self.index, &record, &devices)?;
             // Before the epoch, whose write marks the group.
             lacking.into_iter().for_each(|what| lock(&self.doubts).add(Doubt::of_group(what)));
             self.acknowledged.store(last, Ordering::Release);
             for stripe in &mut stripes {
                 stripe.last = last;
-                stripe.undecided.clear();
+                stripe.in_doubt.clear();
                 // The filter counts the keys of the former leaders. The new leader may again have a
                 // key that they had removed.
                 stripe.filter = None;
@@ -65,7 +66,7 @@ impl Group {
             self.active().iter().for_each(|device| device.fall_behind());
             return Err(error);
         }
-        self.counts.revived.fetch_add(1, Ordering::Relaxed);
+        self.counts.reelections.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 }

@@ -18,28 +18,28 @@ use crate::route::KeyHash;
 
 impl Group {
     /// Records an in-doubt write of this key.
-    pub(crate) fn note_undecided(&self, key: &[u8]) {
-        let mut undecided = lock(&self.undecided);
+    pub(crate) fn note_in_doubt(&self, key: &[u8]) {
+        let mut in_doubt = lock(&self.in_doubt);
         // Keys beyond this limit are decided by the next write of any caller.
-        if undecided.len() < DAMAGED_MAX {
-            undecided.insert(key.to_vec());
+        if in_doubt.len() < DAMAGED_MAX {
+            in_doubt.insert(key.to_vec());
         }
     }
 
     /// Returns the number of in-doubt writes. Reads of their keys are refused.
-    pub(crate) fn undecided_writes(&self) -> usize {
+    pub(crate) fn count_in_doubt_writes(&self) -> usize {
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let is_open = |(_, seq): &&(Vec<u8>, u64)| *seq > acknowledged;
-        self.stripes.sum_each(|stripe| stripe.undecided.iter().filter(is_open).count())
+        self.stripes.sum_each(|stripe| stripe.in_doubt.iter().filter(is_open).count())
     }
 
     /// Decides in-doubt writes. Returns false if some are left.
-    pub(crate) fn decide_all(&self) -> bool {
-        let keys = std::mem::take(&mut *lock(&self.undecided));
+    pub(crate) fn resolve_in_doubt_writes(&self) -> bool {
+        let keys = std::mem::take(&mut *lock(&self.in_doubt));
         let mut is_well = true;
         for key in keys {
-            if self.decide(&key).is_err() {
-                self.note_undecided(&key);
+            if self.resolve_write(&key).is_err() {
+                self.note_in_doubt(&key);
                 is_well = false;
             }
         }
@@ -50,10 +50,10 @@ impl Group {
     ///
     /// # Errors
     /// As for a write.
-    fn decide(&self, key: &[u8]) -> Result<()> {
+    fn resolve_write(&self, key: &[u8]) -> Result<()> {
         let hash = KeyHash::of(key, self.seed);
         let mut stripe = self.stripes.lock_exclusive(hash);
-        if self.check_decided(&stripe, key).is_ok() {
+        if self.check_not_in_doubt(&stripe, key).is_ok() {
             return Ok(());
         }
         let mut value = Vec::new();
