@@ -1,7 +1,8 @@
 //! The state of careful mode, and the first damage to the index found in this open.
 //!
-//! In careful mode a miss checks everything that may have held the key. The mode is on after a
-//! crash until recovery has checked the index, and for the rest of the open if damage is found.
+//! In careful mode a miss checks everything that may have held the key. In `nvht` a hit also checks
+//! the line of its slot. The mode is on after a crash until recovery has checked the index, and for
+//! the rest of the open if damage is found.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

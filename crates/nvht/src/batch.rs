@@ -232,7 +232,7 @@ impl Inner {
     fn reserve(&self, table: Table, hashed: Hashed, plan: &mut Plan) -> Result<NvPtr, PlanError> {
         self.check_budget().map_err(PlanError::Refused)?;
         loop {
-            let Some(free) = table.find_free(&self.pool, hashed.fraction) else {
+            let Some(free) = self.find_free(table, hashed.fraction) else {
                 return Err(PlanError::NoFreeSlot(hashed));
             };
             let slot = self.form.reserved(hashed.tag);

@@ -18,9 +18,14 @@
 //! Every change of the word is one compare-and-swap that combines the same hashes by exclusive or.
 //! The difference between a line's check and its slots ([`LineHash::gap`]) therefore persists
 //! through all later writes until recovery examines it.
+//!
+//! Damage has two forms. If one changed slot or one changed first word explains the difference, the
+//! line's other slots are its own. Otherwise the content may be of another line, or of an older
+//! table at this position: its slots can name older records, and no read uses them.
 
 use lodestore_media::{NvPtr, Pool};
 
+use crate::hash::TAG_BITS;
 use crate::layout::{LINE_BYTES, LINE_SLOTS};
 use crate::planted;
 use crate::slot::Slot;
@@ -39,6 +44,8 @@ const ITEM_MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 const HEAD_ITEM_FLAG: u64 = 1 << 32;
 /// Number of identical pairs of reads that must show damage before a line counts as damaged.
 const DAMAGED_READS_MIN: u32 = 3;
+/// Maximum flipped bits of the check of a line whose slots still count as its own.
+const FLIPPED_BITS_MAX: u32 = 2;
 
 /// The hash of a line's place.
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +58,19 @@ pub(crate) enum Verdict {
     Whole,
     /// The check lacks these slots (a bit set): the state after a crash or during a write.
     Uncounted(u8),
-    /// The line is marked as damaged, or is damaged.
+    /// The line is marked as damaged, or one change of the line explains its check. Its other slots
+    /// are its own.
     Damaged,
+    /// No single change explains the check. The slots may be those of another line, or of an older
+    /// table at this position.
+    Foreign,
+}
+
+impl Verdict {
+    /// Returns whether keys may be missing from the line.
+    pub(crate) fn is_damaged(self) -> bool {
+        matches!(self, Self::Damaged | Self::Foreign)
+    }
 }
 
 impl LineHash {
@@ -81,7 +99,12 @@ impl LineHash {
     /// Returns the contribution of an occupied slot to the check.
     #[inline]
     pub(crate) fn of_slot(self, index: usize, slot: Slot) -> u64 {
-        self.item(slot.tag() << 3 | index as u64)
+        self.of_tag(index, slot.tag())
+    }
+
+    #[inline]
+    fn of_tag(self, index: usize, tag: u64) -> u64 {
+        self.item(tag << 3 | index as u64)
     }
 
     /// Returns the difference between the check and the occupied slots; 0 if they agree.
@@ -93,12 +116,20 @@ impl LineHash {
     /// Compares the check with the slots.
     pub(crate) fn judge(self, words: &Words) -> Verdict {
         let gap = self.gap(words);
-        if words[0] & DAMAGED_FLAG != 0 {
-            return Verdict::Damaged;
-        }
+        let is_marked = words[0] & DAMAGED_FLAG != 0;
         if gap == 0 {
-            return Verdict::Whole;
+            return if is_marked { Verdict::Damaged } else { Verdict::Whole };
         }
+        match self.uncounted_slots(words, gap) {
+            Some(slots) if !is_marked => Verdict::Uncounted(slots),
+            Some(_) => Verdict::Damaged,
+            None if self.is_one_change(words, gap) => Verdict::Damaged,
+            None => Verdict::Foreign,
+        }
+    }
+
+    /// Returns the set of occupied slots whose contributions make up `gap`, if there is one.
+    fn uncounted_slots(self, words: &Words, gap: u64) -> Option<u8> {
         let lacks = |set: u8| {
             let within = occupied(words).fold(0u8, |all, (index, _)| all | 1 << index);
             set & !within == 0
@@ -107,7 +138,25 @@ impl LineHash {
                     .fold(0, |sum, (index, slot)| sum ^ self.of_slot(index, slot))
                     == gap
         };
-        (1..1 << LINE_SLOTS).find(|set| lacks(*set)).map_or(Verdict::Damaged, Verdict::Uncounted)
+        (1..1 << LINE_SLOTS).find(|set| lacks(*set))
+    }
+
+    /// Returns whether a change of one slot or of the first word explains `gap`. Also true for a
+    /// line without slots. The content of another line passes with a probability of 2^-43: about
+    /// 2^14 changes are tried against 57 bits.
+    fn is_one_change(self, words: &Words, gap: u64) -> bool {
+        if occupied(words).next().is_none() || gap.count_ones() <= FLIPPED_BITS_MAX {
+            return true;
+        }
+        let head = words[0] & HEAD_MASK;
+        let is_other_head = |low: u64| self.item(HEAD_ITEM_FLAG | head) ^ self.item(HEAD_ITEM_FLAG | low) == gap;
+        let is_other_slot = |index: usize| {
+            let slot = Slot(words[1 + index]);
+            // The contribution that the check counts for this slot.
+            let counted = if slot == Slot::FREE { gap } else { gap ^ self.of_slot(index, slot) };
+            counted == 0 || (0..1 << TAG_BITS).any(|tag| self.of_tag(index, tag) == counted)
+        };
+        (0..=HEAD_MASK).any(is_other_head) || (0..LINE_SLOTS).any(is_other_slot)
     }
 
     /// Returns whether a line is marked as damaged and otherwise whole.
@@ -224,7 +273,7 @@ pub(crate) fn read_line(pool: &Pool, salt: u64, line: NvPtr) -> (Words, Verdict)
             if pool.has_fault(planted::ENTRY_CHECK_IGNORED) {
                 return (words, Verdict::Whole);
             }
-            if verdict != Verdict::Damaged || damaged_reads == DAMAGED_READS_MIN {
+            if !verdict.is_damaged() || damaged_reads == DAMAGED_READS_MIN {
                 return (words, verdict);
             }
         }
@@ -256,7 +305,12 @@ mod tests {
         assert_eq!(hash.judge(&words), Verdict::Whole);
         assert_eq!(hash.judge(&[0; 8]), Verdict::Damaged);
         for (at, salt) in [(AT.add(64), SALT), (AT, SALT ^ 1), (NvPtr::new(2, AT.offset()), SALT)] {
-            assert_eq!(LineHash::of(at, salt).judge(&words), Verdict::Damaged);
+            assert_eq!(LineHash::of(at, salt).judge(&words), Verdict::Foreign);
+            // Writers that change the line keep the difference.
+            let mut written = words;
+            (written[2], written[3]) = (6 << 53 | 1, 0);
+            written[0] ^= LineHash::of(at, salt).of_tag(1, 6) ^ LineHash::of(at, salt).of_tag(2, 7);
+            assert_eq!(LineHash::of(at, salt).judge(&written), Verdict::Foreign);
         }
         for slot in [1, 3, 4, 5, 7] {
             let mut lost = words;

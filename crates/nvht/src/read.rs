@@ -109,12 +109,13 @@ impl Reads for Inner {
 
     /// Returns the live record of `key`, by the seen slot if it is unchanged. Its table was the
     /// key's when the read began. The record was therefore the key's at some moment since.
-    /// Otherwise looks the key up again. The caller has held a guard since.
+    /// Otherwise, and in careful mode, looks the key up again. The caller has held a guard since.
     #[inline]
     fn finish_read(&self, pending: PendingRead, key: &[u8]) -> Result<Option<Record<'_>>> {
         let PendingRead { hashed, table, seen } = pending;
         if let Some((at, slot)) = seen
             && self.pool.load_u64(at) == slot.0
+            && !self.is_careful()
         {
             let record_at = self.form.record(slot);
             if let Ok(record) = Record::read(&self.pool, record_at)

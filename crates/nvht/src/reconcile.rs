@@ -3,7 +3,8 @@
 //! A crash leaves occupied slots that the check does not count, one per write that was in progress
 //! (`line.rs`). Each of them names a whole record, since the record is durable before the slot is
 //! stored, or is a batch's reservation. Any other difference is damage: the line is marked, and
-//! keeps its slots.
+//! keeps its slots. A line that may be another's is not marked: the mark would count its slots as
+//! its own.
 
 use lodestore_media::Pool;
 
@@ -45,6 +46,8 @@ impl Reconciler<'_> {
                 uncounted.into_iter().all(|index| self.is_right(table, line, Slot(words[1 + index])))
             }
             Verdict::Damaged => false,
+            // The difference stays: each later open finds it again, and no read uses these slots.
+            Verdict::Foreign => return Reconciled { changed: false, damaged: true },
         };
         if is_crash && self.all_are_slots(&words) {
             let counting = hash.counting_all(&words);

@@ -248,8 +248,10 @@ impl Inner {
         for (table, lines) in self.partitions.iter().flat_map(lines_in_use) {
             for line in lines.filter(|line| self.is_damaged(table, *line)) {
                 let words = table.load(&self.pool, line);
-                // A marked line is known as damaged, and stays marked.
-                if !table.hash_of(line).is_marked(&words) {
+                // A marked line is known as damaged, and stays marked. A line that may be another's
+                // stays as it is: in careful mode no counts are saved, and the next open checks
+                // all lines.
+                if !table.hash_of(line).is_marked(&words) && !self.is_foreign(table.salt, table.line(line)) {
                     return Err(damaged_line(table.line(line)));
                 }
             }

@@ -162,7 +162,7 @@ impl Inner {
     pub(crate) fn grow_until_free(&self, hashed: Hashed) -> Result<()> {
         let part = self.partition(hashed);
         let _growing = lock(&part.growing);
-        while part.table_for(hashed.fraction).find_free(&self.pool, hashed.fraction).is_none() {
+        while self.find_free(part.table_for(hashed.fraction), hashed.fraction).is_none() {
             self.pool.check()?;
             if part.is_growing() {
                 self.run_step(hashed.partition)?;
@@ -325,6 +325,9 @@ impl Inner {
     fn classify_slots(&self, partition: usize, old: Table, from: u64, to: u64) -> ClassifiedSlots {
         let mut classified = ClassifiedSlots { moving: Vec::new(), damaged: Vec::new() };
         for found in self.find_slots_in_range(old, from, to, |_| true) {
+            if self.is_foreign(old.salt, old.line(found.line)) {
+                continue;
+            }
             let record = Record::read(&self.pool, found.record_at).ok().filter(|_| found.fraction.is_some());
             match record.and_then(|record| record.vouched_fraction(self.hasher, self.form, found.slot, partition)) {
                 Some(fraction) if (from..to).contains(&fraction.into()) => classified.moving.push((found, fraction)),
@@ -339,8 +342,8 @@ impl Inner {
         classified
     }
 
-    /// Marks the lines of the next table to which keys of damaged old lines belong. Damaged slots
-    /// are not copied.
+    /// Marks the lines of the next table to which keys of damaged old lines belong. Damaged slots,
+    /// and those of a line that may be another's, are not copied.
     fn mark_homes_of_damage(&self, old: Table, next: Table, (from, to): (u64, u64), damaged: &[u64]) {
         let (first, last) = (old.home(from as u32), old.home((to - 1) as u32));
         for line in damaged {
@@ -358,7 +361,7 @@ impl Inner {
     fn copy_to(&self, next: Table, home: u64, slot: Slot, copied: &mut Copied) -> bool {
         loop {
             // Any fraction of this home is valid.
-            let Some(free) = next.find_free(&self.pool, next.first_fraction(home) as u32) else { return false };
+            let Some(free) = self.find_free(next, next.first_fraction(home) as u32) else { return false };
             if self.pool.cas_u64(free.at, Slot::FREE.0, slot.0).is_err() {
                 continue;
             }

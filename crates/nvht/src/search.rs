@@ -3,7 +3,8 @@
 //! A lookup returns a record only if the slot vouches for it (`slot.rs`). A key counts as absent
 //! only if no slot with its tag is in doubt. In careful mode every line that may hold it must also
 //! be whole. Otherwise the result is [`Error::Corrupt`]: the damage may have destroyed the key's
-//! slot.
+//! slot. In careful mode a slot in a line that may be another's does not count: a table that a
+//! growth left names older records, whose space may not have been used again.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,7 @@ use crate::line::{SlotLocation, Verdict, Words, free_slot, locate_slot, reach_of
 use crate::planted;
 use crate::record::{Placed, Record};
 use crate::slot::Slot;
-use crate::table::{Hit, Table};
+use crate::table::{FreeSlot, Hit, Table};
 
 /// Doubtful findings of a search.
 #[derive(Default)]
@@ -36,7 +37,7 @@ impl Inner {
     #[inline]
     pub(crate) fn find<'a>(&'a self, table: Table, hashed: Hashed, key: &[u8]) -> Result<Option<Hit<'a>>> {
         match table.find(&self.pool, self.lookup_params(), hashed, key) {
-            Ok(Some(hit)) => Ok(Some(hit)),
+            Ok(Some(hit)) if !self.is_foreign(table.salt, locate_slot(hit.at).line) => Ok(Some(hit)),
             Ok(None) if !self.is_careful() => Ok(None),
             _ => self.find_among_damage(table, hashed, key),
         }
@@ -55,10 +56,11 @@ impl Inner {
             if line == home {
                 last += u64::from(reach_of_line(table, home, &words, verdict));
             }
-            if verdict == Verdict::Damaged {
+            if verdict.is_damaged() {
                 doubts.line.get_or_insert(table.line(line));
             }
-            for (index, word) in words[1..].iter().enumerate() {
+            let slots = if verdict == Verdict::Foreign { &[][..] } else { &words[1..] };
+            for (index, word) in slots.iter().enumerate() {
                 let slot = Slot(*word);
                 if slot.tag() != hashed.tag || !self.form.is_record(slot) {
                     continue;
@@ -163,14 +165,34 @@ impl Inner {
     /// Returns whether a line is damaged or marked as damaged. Writers may change the line
     /// concurrently.
     pub(crate) fn is_damaged(&self, table: Table, line: u64) -> bool {
-        read_line(&self.pool, table.salt, table.line(line)).1 == Verdict::Damaged
+        read_line(&self.pool, table.salt, table.line(line)).1.is_damaged()
+    }
+
+    /// Returns whether the slots of a line may be those of another line. Checks only in careful
+    /// mode.
+    #[inline]
+    pub(crate) fn is_foreign(&self, salt: u64, line: NvPtr) -> bool {
+        self.is_careful() && self.has_foreign_slots(salt, line)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_foreign_slots(&self, salt: u64, line: NvPtr) -> bool {
+        read_line(&self.pool, salt, line).1 == Verdict::Foreign
+    }
+
+    /// Returns the free slot nearest to the key's home, in a line whose slots are its own. A writer
+    /// of another stripe may claim it.
+    #[inline]
+    pub(crate) fn find_free(&self, table: Table, fraction: u32) -> Option<FreeSlot> {
+        table.find_free(&self.pool, fraction, |line| !self.is_foreign(table.salt, line))
     }
 }
 
 /// Returns the reach of an observed home line: the maximum if the line's first word cannot be
 /// trusted.
 fn reach_of_line(table: Table, home: u64, words: &Words, verdict: Verdict) -> u32 {
-    let is_right = verdict != Verdict::Damaged || table.hash_of(home).is_marked(words);
+    let is_right = !verdict.is_damaged() || table.hash_of(home).is_marked(words);
     let most = table.probe - 1;
     if is_right { reach_of(words[0], most) } else { most }
 }

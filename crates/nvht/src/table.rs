@@ -238,14 +238,17 @@ impl Table {
         Ok(None)
     }
 
-    /// Returns the free slot nearest to the key's home. A writer of another stripe may claim it.
+    /// Returns the free slot nearest to the key's home, in a line that `is_usable`. A writer of
+    /// another stripe may claim it.
     #[inline]
-    pub(crate) fn find_free(&self, pool: &Pool, fraction: u32) -> Option<FreeSlot> {
+    pub(crate) fn find_free(&self, pool: &Pool, fraction: u32, is_usable: impl Fn(NvPtr) -> bool) -> Option<FreeSlot> {
         let home = self.home(fraction);
         for distance in 0..self.probe {
             let line = home + u64::from(distance);
             let words = self.load(pool, line);
-            if let Some(index) = words[1..].iter().position(|word| *word == Slot::FREE.0) {
+            if let Some(index) = words[1..].iter().position(|word| *word == Slot::FREE.0)
+                && is_usable(self.line(line))
+            {
                 return Some(FreeSlot { at: self.slot(line, index), distance });
             }
         }

@@ -233,8 +233,8 @@ impl Inner {
         table.first_fraction(table.home(from as u32) + RANGE_LINES)
     }
 
-    /// Copies the `wanted` slots of a range. On return they are durable, and no stripe is held. The
-    /// caller holds a guard.
+    /// Copies the `wanted` slots of a range, without those of lines that may be another's. On
+    /// return they are durable, and no stripe is held. The caller holds a guard.
     pub(crate) fn copy_range(
         &self,
         partition: usize,
@@ -249,7 +249,11 @@ impl Inner {
             if self.is_unsettled() {
                 self.persist_range(piece.table, piece.from, piece.to);
             }
-            all.append(&mut self.find_slots(partition, piece, &wanted));
+            let mut found = self.find_slots(partition, piece, &wanted);
+            if self.is_careful() {
+                found.retain(|found| !self.is_foreign(piece.table.salt, piece.table.line(found.line)));
+            }
+            all.append(&mut found);
         }
         for (index, found) in all.iter().enumerate() {
             if index < PREFETCH_RECORDS {

@@ -222,7 +222,7 @@ impl Inner {
             return Published::Refused(new, error.into());
         }
         loop {
-            let Some(free) = table.find_free(&self.pool, hashed.fraction) else { return Published::NoFreeSlot(new) };
+            let Some(free) = self.find_free(table, hashed.fraction) else { return Published::NoFreeSlot(new) };
             self.raise_reach(table, hashed.fraction, free);
             if let Err(error) = self.fence_before_publish() {
                 return Published::Refused(new, error);
