@@ -19,7 +19,7 @@
 //! The difference between a line's check and its slots ([`LineHash::gap`]) therefore persists
 //! through all later writes until recovery examines it.
 //!
-//! Damage has two forms. If one changed slot or one changed first word explains the difference, the
+//! Damage has two forms. If a changed first word or one changed slot explains the difference, the
 //! line's other slots are its own. Otherwise the content may be of another line, or of an older
 //! table at this position: its slots can name older records, and no read uses them.
 
@@ -40,12 +40,26 @@ const DAMAGED_FLAG: u64 = 64;
 const HEAD_MASK: u64 = REACH_MASK | DAMAGED_FLAG;
 const POSITION_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 const ITEM_MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
+/// The inverse of [`ITEM_MULTIPLIER`] modulo 2^64.
+const ITEM_INVERSE_MULTIPLIER: u64 = inverse(ITEM_MULTIPLIER);
 /// Separates the hashes of the low bits from those of slots.
 const HEAD_ITEM_FLAG: u64 = 1 << 32;
 /// Number of identical pairs of reads that must show damage before a line counts as damaged.
 const DAMAGED_READS_MIN: u32 = 3;
 /// Maximum flipped bits of the check of a line whose slots still count as its own.
 const FLIPPED_BITS_MAX: u32 = 2;
+
+/// Returns the inverse of an odd number modulo 2^64: each step doubles the number of right bits.
+const fn inverse(odd: u64) -> u64 {
+    let (mut inverse, mut bits) = (odd, 3);
+    while bits < u64::BITS {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        bits *= 2;
+    }
+    inverse
+}
+
+const _: () = assert!(ITEM_MULTIPLIER.wrapping_mul(ITEM_INVERSE_MULTIPLIER) == 1);
 
 /// The hash of a line's place.
 #[derive(Debug, Clone, Copy)]
@@ -58,10 +72,10 @@ pub(crate) enum Verdict {
     Whole,
     /// The check lacks these slots (a bit set): the state after a crash or during a write.
     Uncounted(u8),
-    /// The line is marked as damaged, or one change of the line explains its check. Its other slots
-    /// are its own.
+    /// The line is marked as damaged, or a small change of the line explains its check. Its other
+    /// slots are its own.
     Damaged,
-    /// No single change explains the check. The slots may be those of another line, or of an older
+    /// No small change explains the check. The slots may be those of another line, or of an older
     /// table at this position.
     Foreign,
 }
@@ -123,7 +137,7 @@ impl LineHash {
         match self.uncounted_slots(words, gap) {
             Some(slots) if !is_marked => Verdict::Uncounted(slots),
             Some(_) => Verdict::Damaged,
-            None if self.is_one_change(words, gap) => Verdict::Damaged,
+            None if self.is_small_change(words, gap) => Verdict::Damaged,
             None => Verdict::Foreign,
         }
     }
@@ -141,22 +155,34 @@ impl LineHash {
         (1..1 << LINE_SLOTS).find(|set| lacks(*set))
     }
 
-    /// Returns whether a change of one slot or of the first word explains `gap`. Also true for a
-    /// line without slots. The content of another line passes with a probability of 2^-43: about
-    /// 2^14 changes are tried against 57 bits.
-    fn is_one_change(self, words: &Words, gap: u64) -> bool {
-        if occupied(words).next().is_none() || gap.count_ones() <= FLIPPED_BITS_MAX {
+    /// Returns whether a small change of this line explains `gap`: of the first word, of one slot,
+    /// or of one slot and one low bit of the first word. Also true for a line without slots. The
+    /// content of another line passes with a probability of 2^-40: about 2^17 changes are tried
+    /// against 57 bits.
+    fn is_small_change(self, words: &Words, gap: u64) -> bool {
+        if occupied(words).next().is_none() {
             return true;
         }
         let head = words[0] & HEAD_MASK;
-        let is_other_head = |low: u64| self.item(HEAD_ITEM_FLAG | head) ^ self.item(HEAD_ITEM_FLAG | low) == gap;
-        let is_other_slot = |index: usize| {
+        // The difference if the line had these low bits.
+        let gap_with = |low: u64| gap ^ self.item(HEAD_ITEM_FLAG | head) ^ self.item(HEAD_ITEM_FLAG | low);
+        let is_of_slot = |gap: u64, index: usize| {
             let slot = Slot(words[1 + index]);
             // The contribution that the check counts for this slot.
             let counted = if slot == Slot::FREE { gap } else { gap ^ self.of_slot(index, slot) };
-            counted == 0 || (0..1 << TAG_BITS).any(|tag| self.of_tag(index, tag) == counted)
+            counted == 0 || self.number_of(counted).is_some_and(|number| number & 7 == index as u64)
         };
-        (0..=HEAD_MASK).any(is_other_head) || (0..LINE_SLOTS).any(is_other_slot)
+        let flips = std::iter::once(0).chain((0..HEAD_MASK.count_ones()).map(|bit| 1 << bit));
+        let mut gaps = flips.map(|flip| gap_with(head ^ flip));
+        (0..=HEAD_MASK).any(|low| gap_with(low) == 0)
+            || gaps
+                .any(|gap| gap.count_ones() <= FLIPPED_BITS_MAX || (0..LINE_SLOTS).any(|index| is_of_slot(gap, index)))
+    }
+
+    /// Returns the number of a slot and its tag whose contribution is `item`, if there is one.
+    fn number_of(self, item: u64) -> Option<u64> {
+        let number = |low: u64| (item | low).wrapping_mul(ITEM_INVERSE_MULTIPLIER).wrapping_sub(self.0);
+        (0..=HEAD_MASK).map(number).find(|number| *number < 1 << (TAG_BITS + 3))
     }
 
     /// Returns whether a line is marked as damaged and otherwise whole.
@@ -332,6 +358,20 @@ mod tests {
             let mut flipped = words;
             flipped[slot] ^= 1 << bit;
             assert_eq!(hash.judge(&flipped), Verdict::Damaged, "bit {bit} of slot {slot}");
+        }
+    }
+
+    #[test]
+    fn a_changed_tag_next_to_a_changed_reach_keeps_the_other_slots() {
+        let hash = LineHash::of(AT, SALT);
+        let words = line([5, 0, 7, 7, 0x7ff, 0, 1]);
+        for (slot, flip, low) in [(1, 3, 0), (3, 0x7ff, 6), (5, 1, 3), (2, 0x155, 5)] {
+            let mut changed = words;
+            changed[slot] ^= flip << 53;
+            changed[0] ^= 1 << low;
+            assert_eq!(hash.judge(&changed), Verdict::Damaged, "slot {slot}");
+            changed[7] ^= 1 << 60;
+            assert_eq!(hash.judge(&changed), Verdict::Foreign, "slot {slot} and another one");
         }
     }
 

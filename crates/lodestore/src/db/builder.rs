@@ -214,7 +214,6 @@ impl Builder {
             salvage: self.salvages,
             set: self.set_for_open(engine, created_with)?,
             events: self.events.clone(),
-            ..OpenOptions::new()
         };
         let store = crate::store::open(&self.path, &options)?.into_store();
         let store = match self.durability.filter(|asked| !store.stats().durability.covers(*asked)) {

@@ -11,6 +11,7 @@ use super::shard::Shard;
 use super::slab::{HELD_FLAG, KEPT_FLAG, LISTED_FLAG, NO_CLASS_ID, OLD_FLAG};
 use super::space::Ranges;
 use super::{Allocator, ChunkPosition, ExtentKind, lock};
+use crate::region_layout::RegionLayout;
 
 impl Allocator {
     /// See [`Allocator::verify`](Self::verify).
@@ -86,16 +87,7 @@ impl Allocator {
             // The open's findings name them.
             in_use[*start as usize..(*start + *len) as usize].fill(true);
         }
-        for (used, chunk) in in_use.iter().zip(0u32..) {
-            if *used == ranges.tree.is_free(chunk) {
-                let what = if *used {
-                    "the chunk is in an extent, and free in the buddy tree"
-                } else {
-                    "the chunk is in no extent, and not free in the buddy tree"
-                };
-                report.find(name(chunk), what);
-            }
-        }
+        check_buddy_tree(&region.layout, ranges, &in_use, report);
         let known = region.slabs().filter(|(_, slab)| slab.class() != NO_CLASS_ID).count();
         if known != slabs {
             report.find(name(0), format!("the table has {slabs} slabs, and memory has {known}"));
@@ -134,6 +126,20 @@ impl Allocator {
             if kept.len() != slabs.kept as usize {
                 report.find(name(), format!("{} empty slabs are kept, and {} are counted", kept.len(), slabs.kept));
             }
+        }
+    }
+}
+
+/// Checks that the buddy tree has exactly the chunks as free that are not in use.
+fn check_buddy_tree(layout: &RegionLayout, ranges: &Ranges, in_use: &[bool], report: &mut VerifyReport) {
+    for (used, chunk) in in_use.iter().zip(0u32..) {
+        if *used == ranges.tree.is_free(chunk) {
+            let what = if *used {
+                "the chunk is in an extent, and free in the buddy tree"
+            } else {
+                "the chunk is in no extent, and not free in the buddy tree"
+            };
+            report.find(format!("region {} chunk {chunk}", layout.index), what);
         }
     }
 }
