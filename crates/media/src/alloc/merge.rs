@@ -2,19 +2,16 @@
 //!
 //! [`Pair::resolve`] resolves each word. After a clean stop the region's seal (a CRC32C over the
 //! nonzero words) decides first: a copy that matches the seal counts alone. Overlapping extents
-//! cannot all be in use; an extent in both copies precedes one in a single copy. The engine's marks
-//! decide between overlapping extents of single copies (`contested.rs`).
+//! cannot all be in use; an extent in both copies precedes one in a single copy.
 //!
 //! Nothing here writes to the medium. `docs/crash.md`, "The pool", proves which pairs a crash
 //! leaves.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use lodestore_contract::{Error, Finding};
 
 use super::Allocator;
-use super::contested::{Candidate, ContestedRun};
 use super::ground::MediumAccess;
 use super::table::{self, Found, Pair, Resolved, Word};
 use crate::crc32c;
@@ -31,9 +28,7 @@ pub(super) struct TableRead {
     pub(super) extents: Vec<(u32, Word)>,
     /// Chunks whose two words differ from the table's content, with the word that both shall hold.
     pub(super) rewrites: Vec<(u32, u64)>,
-    /// Runs of overlapping extents that are in one copy each; they overlap no other extent.
-    pub(super) contested: Vec<ContestedRun>,
-    /// Chunks under unreadable words (start, length), up to the next extent or contested run.
+    /// Chunks under unreadable words (start, length), up to the next extent.
     pub(super) quarantine: Vec<(u32, u32)>,
     /// Damage that the other copy repairs.
     pub(super) repaired: Option<Finding>,
@@ -55,8 +50,6 @@ struct Entry {
     chunk: u32,
     pair: Pair,
     resolved: Resolved,
-    /// A candidate of a contested run begins here.
-    is_contested: bool,
 }
 
 impl Entry {
@@ -131,20 +124,12 @@ impl Allocator {
             .into_iter()
             .map(|(chunk, raw)| self.entry(medium, layout, (chunk, raw, sealed_copy)))
             .collect();
-        let mut read = TableRead::default();
-        // The merge of copies that do not match a seal must match it.
-        if seal.is_none() {
-            read.contested = contest_single_copies(&mut entries);
-        }
         let dropped = drop_overlaps(&mut entries, medium.stamp());
-        let spans = spans(&entries, &read.contested);
-        drop_bad_inside(&mut entries, &spans);
-        quarantine_bad(&entries, &spans, layout.chunks, &mut read.quarantine);
+        drop_bad_inside(&mut entries);
+        let mut read = TableRead::default();
+        quarantine_bad(&entries, layout.chunks, &mut read.quarantine);
         read.extents.extend(entries.iter().filter_map(|entry| Some((entry.chunk, entry.extent()?))));
-        let wanted = |entry: &&Entry| {
-            let is_wrong = entry.resolved.found != Found::Bad && entry.pair.raw != [entry.resolved.raw; 2];
-            is_wrong && !entry.is_contested
-        };
+        let wanted = |entry: &&Entry| entry.resolved.found != Found::Bad && entry.pair.raw != [entry.resolved.raw; 2];
         read.rewrites.extend(entries.iter().filter(wanted).map(|entry| (entry.chunk, entry.resolved.raw)));
         self.note_damage(layout, &entries, (seal, sealed_copy, dropped), &mut read);
         read
@@ -162,7 +147,7 @@ impl Allocator {
             Some(copy) => Pair { raw: [raw[copy]; 2], found: [pair.found[copy]; 2] }.resolve(medium.stamp()),
             None => pair.resolve(medium.stamp()),
         };
-        Entry { chunk, pair, resolved, is_contested: false }
+        Entry { chunk, pair, resolved }
     }
 
     /// Records the damage: with a seal, every difference from it; without one, everything that no
@@ -253,83 +238,29 @@ fn drop_overlaps(entries: &mut [Entry], now: u8) -> usize {
     dropped
 }
 
-/// Finds the extents that are in one copy and overlap another such extent. Extents that overlap one
-/// of both copies do not count. Their entries become free and contested.
-fn contest_single_copies(entries: &mut [Entry]) -> Vec<ContestedRun> {
-    let is_same = |entry: &Entry| entry.pair.raw[0] == entry.pair.raw[1];
-    let mut agreed: Vec<Range<u32>> = Vec::new();
-    for entry in entries.iter().filter(|entry| is_same(entry)) {
-        let Some(word) = entry.extent() else { continue };
-        let end = entry.chunk + word.chunks;
-        match agreed.last_mut().filter(|last| entry.chunk < last.end) {
-            Some(last) => last.end = last.end.max(end),
-            None => agreed.push(entry.chunk..end),
-        }
-    }
-    let is_free = |chunks: Range<u32>| {
-        let before = agreed.partition_point(|other| other.start < chunks.end);
-        before == 0 || agreed[before - 1].end <= chunks.start
-    };
-    let mut runs: Vec<ContestedRun> = Vec::new();
-    for entry in entries.iter_mut().filter(|entry| !is_same(entry)) {
-        let (chunk, pair) = (entry.chunk, entry.pair);
-        let candidates = (0..2).filter_map(|copy| {
-            let Found::Extent(word) = pair.found[copy] else { return None };
-            Some(Candidate { chunk, word, raw: pair.raw[copy], copy })
-        });
-        let candidates: Vec<Candidate> = candidates.filter(|candidate| is_free(candidate.chunks())).collect();
-        if pair.found.iter().any(|found| matches!(found, Found::Extent(_))) {
-            // Only what is left can be in use.
-            let found = candidates.first().map(|only| (Found::Extent(only.word), only.raw));
-            let (found, raw) = found.unwrap_or((Found::Free, 0));
-            entry.resolved = Resolved { found, raw, copies: u8::from(raw != 0) };
-        }
-        for candidate in candidates {
-            match runs.last_mut().filter(|run| candidate.chunk < run.chunks.end) {
-                Some(run) => {
-                    run.chunks.end = run.chunks.end.max(candidate.chunks().end);
-                    run.candidates.push(candidate);
-                }
-                None => runs.push(ContestedRun { chunks: candidate.chunks(), candidates: vec![candidate] }),
-            }
-        }
-    }
-    runs.retain(|run| run.candidates.len() > 1);
-    for chunk in runs.iter().flat_map(|run| &run.candidates).map(|candidate| candidate.chunk) {
-        let Ok(index) = entries.binary_search_by_key(&chunk, |entry| entry.chunk) else { continue };
-        entries[index].is_contested = true;
-        entries[index].resolved = Resolved { found: Found::Free, raw: 0, copies: 0 };
-    }
-    runs
-}
-
-/// Returns the chunks of extents and contested runs, in order.
-fn spans(entries: &[Entry], contested: &[ContestedRun]) -> Vec<Range<u32>> {
-    let extents = entries.iter().filter_map(|entry| Some(entry.chunk..entry.chunk + entry.extent()?.chunks));
-    let mut spans: Vec<_> = extents.chain(contested.iter().map(|run| run.chunks.clone())).collect();
-    spans.sort_unstable_by_key(|span| span.start);
-    spans
-}
-
-/// Turns bad words inside an extent or a contested run into free ones: no extent in use begins
-/// inside another.
-fn drop_bad_inside(entries: &mut [Entry], spans: &[Range<u32>]) {
-    for entry in entries.iter_mut().filter(|entry| entry.resolved.found == Found::Bad) {
-        let before = spans.partition_point(|span| span.start <= entry.chunk);
-        if before > 0 && spans[before - 1].contains(&entry.chunk) {
+/// Turns bad words inside an extent into free ones: no extent in use begins inside another.
+fn drop_bad_inside(entries: &mut [Entry]) {
+    let mut end = 0;
+    for entry in entries {
+        if let Some(word) = entry.extent() {
+            end = entry.chunk + word.chunks;
+        } else if entry.resolved.found == Found::Bad && entry.chunk < end {
             entry.resolved = Resolved { found: Found::Free, raw: 0, copies: 0 };
         }
     }
 }
 
-/// Quarantines the chunks from each run of bad words to the next extent or contested run.
-fn quarantine_bad(entries: &[Entry], spans: &[Range<u32>], chunks: u32, quarantine: &mut Vec<(u32, u32)>) {
-    for entry in entries.iter().filter(|entry| entry.resolved.found == Found::Bad) {
-        if quarantine.last().is_some_and(|(start, len)| entry.chunk < start + len) {
-            continue;
+/// Quarantines the chunks from each run of bad words to the next extent.
+fn quarantine_bad(entries: &[Entry], chunks: u32, quarantine: &mut Vec<(u32, u32)>) {
+    let mut bad_since = None;
+    for entry in entries {
+        if entry.resolved.found == Found::Bad {
+            bad_since = bad_since.or(Some(entry.chunk));
+        } else if entry.extent().is_some()
+            && let Some(since) = bad_since.take()
+        {
+            quarantine.push((since, entry.chunk - since));
         }
-        let next = spans.partition_point(|span| span.start <= entry.chunk);
-        let end = spans.get(next).map_or(chunks, |span| span.start);
-        quarantine.push((entry.chunk, end - entry.chunk));
     }
+    quarantine.extend(bad_since.map(|since: u32| (since, chunks - since)));
 }

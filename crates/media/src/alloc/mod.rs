@@ -18,8 +18,7 @@
 //!
 //! Modules:
 //! * `classes`: sizes
-//! * `table`: words on the medium; `merge`: their two copies; `contested`: copies that contradict
-//!   each other
+//! * `table`: words on the medium; `merge`: their two copies
 //! * `buddy`: the tree; `space`: extents and wear
 //! * `slab`, `region`, `shard`: records; `records`: the operations
 //! * `recover`, `occupancy`: opening
@@ -27,7 +26,6 @@
 
 mod buddy;
 mod classes;
-mod contested;
 mod ground;
 mod merge;
 mod occupancy;
@@ -259,7 +257,7 @@ impl Allocator {
                 .and_then(|layout| Some((layout, self.tree(&layout, std::iter::empty())?)));
             let (layout, tree) =
                 created.ok_or_else(|| Self::full(medium, u64::from(self.slab_chunks) * self.chunk_bytes()))?;
-            self.add_region(&mut space, Ranges { layout, tree, quarantine: Vec::new(), contested: Vec::new() });
+            self.add_region(&mut space, layout, tree, Vec::new());
         }
         Ok(())
     }
@@ -268,9 +266,9 @@ impl Allocator {
         buddy::Buddy::new(layout.chunks, Ranges::block_order(layout), self.slab_chunks.ilog2(), taken)
     }
 
-    fn add_region(&self, space: &mut Space, ranges: Ranges) {
-        let (index, layout) = (space.regions.len(), ranges.layout);
-        space.regions.push(ranges);
+    fn add_region(&self, space: &mut Space, layout: RegionLayout, tree: buddy::Buddy, quarantine: Vec<(u32, u32)>) {
+        let index = space.regions.len();
+        space.regions.push(Ranges { layout, tree, quarantine });
         self.regions[index].get_or_init(|| Box::new(Region::new(layout, self.slab_chunks)));
     }
 

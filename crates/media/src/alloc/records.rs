@@ -422,15 +422,8 @@ impl Allocator {
     pub(crate) fn free_extent_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, record: bool) {
         // Any length except that of an extent denotes a record.
         let len = if record { 0 } else { Freed::EXTENT_FLAG };
-        if self.is_recovering() {
-            if self.note_freed(Freed { at, len }) {
-                return;
-            }
-            // Recovery has ended meanwhile, and may have found that the place is in a slab.
-            let located = self.region(at.region()).and_then(|region| region.locate(at));
-            if record && located.is_some_and(|(_, slab, _)| slab.class() != NO_CLASS_ID) {
-                return self.free_batch(medium, &[Freed { at, len }]);
-            }
+        if self.is_recovering() && self.note_freed(Freed { at, len }) {
+            return;
         }
         let Some(position) = self.region(at.region()).and_then(|region| region.extent_start(at)) else {
             return self.count_misfree();

@@ -16,15 +16,12 @@
 //!   Freed at once, its space could be allocated again and then be marked through the old pointer.
 //! * Records and extents allocated since the open need no mark; a mark of one is checked and
 //!   otherwise ignored.
-//! * Where the copies of a table contradict each other, marks decide at the end (`contested.rs`).
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Finding, Result};
 
 use super::classes::Class;
-use super::contested::{Contest, Mark};
 use super::ground::MediumAccess;
 use super::merge::TableRead;
 use super::records::Freed;
@@ -43,11 +40,9 @@ pub(super) struct Recovery {
     /// By region: chunks at which an extent of the table begins, and the marked ones among them.
     regions: Vec<(Bits, Bits)>,
     /// Old records and extents that may be unlinked: in use until they are freed.
-    pub(super) kept: Vec<Freed>,
+    kept: Vec<Freed>,
     /// Old records and extents that were freed.
     freed: Vec<Freed>,
-    /// Runs of chunks whose extents the marks decide.
-    pub(super) contests: Vec<Contest>,
 }
 
 /// A set of chunk numbers.
@@ -100,20 +95,6 @@ impl Tables {
 impl Recovery {
     fn is_old(&self, position: ChunkPosition) -> bool {
         self.regions.get(usize::from(position.region)).is_some_and(|(old, _)| old.has(position.chunk))
-    }
-
-    /// Adds an extent of the table.
-    pub(super) fn add_old(&mut self, position: ChunkPosition) {
-        if let Some((old, _)) = self.regions.get_mut(usize::from(position.region)) {
-            old.add(position.chunk);
-        }
-    }
-
-    /// Marks an extent of the table.
-    pub(super) fn add_seen(&mut self, position: ChunkPosition) {
-        if let Some((_, seen)) = self.regions.get_mut(usize::from(position.region)) {
-            seen.add(position.chunk);
-        }
     }
 }
 
@@ -170,14 +151,11 @@ impl Allocator {
                 }
                 medium.fence();
             }
-            let contested: Vec<_> = read.contested.iter().map(|run| run.chunks.clone()).collect();
-            let taken = read.extents.iter().map(|(chunk, word)| (*chunk, word.chunks));
-            let taken = taken.chain(read.quarantine.iter().copied());
-            let taken = taken.chain(contested.iter().map(|chunks| (chunks.start, chunks.end - chunks.start)));
+            let taken =
+                read.extents.iter().map(|(chunk, word)| (*chunk, word.chunks)).chain(read.quarantine.iter().copied());
             let region_name = || format!("region {}", layout.index);
             let tree = self.tree(&layout, taken).ok_or_else(|| Error::corrupt(region_name(), "extents overlap"))?;
-            self.add_region(&mut space, Ranges { layout, tree, quarantine: read.quarantine, contested });
-            recovery.contests.extend(read.contested.into_iter().map(|run| Contest::new(layout, run)));
+            self.add_region(&mut space, layout, tree, read.quarantine);
             space.regions[usize::from(layout.index)].read_wear(medium);
             for (chunk, raw) in &read.rewrites {
                 space.store_word(medium, layout.extent_words(*chunk), *raw);
@@ -201,7 +179,7 @@ impl Allocator {
             debug_assert!(is_freed, "the table's extents are in use");
         }
         drop(space);
-        let nothing = recovery.contests.is_empty() && recovery.regions.iter().all(|(old, _)| old.0.is_empty());
+        let nothing = recovery.regions.iter().all(|(old, _)| old.0.is_empty());
         *lock(&self.recovery) = Some(recovery);
         if known || nothing {
             self.reconcile(medium, known);
@@ -220,19 +198,11 @@ impl Allocator {
             let of_kind = read.extents.iter().filter(|(_, word)| word.kind == kind);
             let bytes = |chunks: u32| u64::from(chunks) * u64::from(layout.chunk_bytes);
             found.extend(of_kind.map(|(chunk, word)| (layout.chunk(*chunk), bytes(word.chunks))));
-            // Of two lengths at one place the longer one: the engine's header says which is right.
-            let mut contested = BTreeMap::new();
-            let candidates = read.contested.iter().flat_map(|run| &run.candidates);
-            for candidate in candidates.filter(|candidate| candidate.word.kind == kind) {
-                let longest = contested.entry(candidate.chunk).or_insert(0);
-                *longest = candidate.word.chunks.max(*longest);
-            }
-            found.extend(contested.into_iter().map(|(chunk, chunks)| (layout.chunk(chunk), bytes(chunks))));
         }
         found
     }
 
-    pub(super) fn register_extent(&self, position: ChunkPosition, word: Word) {
+    fn register_extent(&self, position: ChunkPosition, word: Word) {
         if word.kind == ExtentKind::SLAB
             && let Some(region) = self.region(position.region)
             && let (Some(class), Some(slab)) = (self.classes.get(word.class), region.make_slab(position.chunk))
@@ -267,16 +237,13 @@ impl Allocator {
     }
 
     fn mark_large<G: MediumAccess>(&self, medium: &G, at: NvPtr, len: usize) -> Result<()> {
-        if let Some(marked) = self.mark_contested(at, Mark::Record(len as u64)) {
-            return marked;
-        }
         let bytes = self.mark_extent_on(medium, at, ExtentKind::LARGE)?;
         let fits = bytes == u64::MAX || len as u64 <= bytes;
         if fits { Ok(()) } else { Err(Error::corrupt(position_name(at), "the record is longer than its extent")) }
     }
 
     /// See [`Allocator::mark_extent`](Self::mark_extent); returns `u64::MAX` if a damaged word
-    /// hides the length, or the copies of the table contradict each other.
+    /// hides the length.
     pub(crate) fn mark_extent_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, kind: ExtentKind) -> Result<u64> {
         let wrong = |what: &str| Err(Error::corrupt(position_name(at), what));
         let region = self.region(at.region());
@@ -286,9 +253,6 @@ impl Allocator {
             if lock(&self.space).is_quarantined(position) {
                 return Ok(u64::MAX);
             }
-        }
-        if let Some(marked) = self.mark_contested(at, Mark::Extent(kind)) {
-            return marked.map(|()| u64::MAX);
         }
         let Some(position) = region.extent_start(at) else { return wrong("no extent begins here") };
         let mut recovery = lock(&self.recovery);
@@ -312,9 +276,6 @@ impl Allocator {
     pub(crate) fn holds_extent_on<G: MediumAccess>(&self, medium: &G, at: NvPtr, bytes: u64, kind: ExtentKind) -> bool {
         let Some(region) = self.region(at.region()) else { return false };
         let Some(chunk) = region.layout.chunk_of(at.offset()) else { return false };
-        if let Some(holds) = self.holds_contested(at, bytes, kind) {
-            return holds;
-        }
         match read_word(medium, &region.layout, chunk) {
             Found::Extent(word) if word.kind == kind && region.extent_start(at).is_some() => {
                 u64::from(word.chunks) == bytes.div_ceil(u64::from(region.layout.chunk_bytes))
@@ -341,10 +302,7 @@ impl Allocator {
         let Some(state) = recovery.as_mut() else { return false };
         let old = match self.old_slot(item) {
             Some(_) => true,
-            None => {
-                let is_old = self.extent_of(item.at).is_some_and(|position| state.is_old(position));
-                is_old || state.is_contested(item.at)
-            }
+            None => self.extent_of(item.at).is_some_and(|position| state.is_old(position)),
         };
         if old {
             list(state).push(item);
@@ -376,7 +334,6 @@ impl Allocator {
         // Held to the end: a concurrent free waits, and then finds the final state.
         let mut recovery = lock(&self.recovery);
         let Some(mut state) = recovery.take() else { return 0 };
-        self.settle_contests(medium, &mut state);
         self.apply_notes(&mut state);
         let mut freed = 0;
         let mut orphans = self.shard(usize::from(ORPHAN_SHARD_INDEX));
@@ -398,7 +355,7 @@ impl Allocator {
 
     /// Applies the notes: kept items are in use; freed items are not, even if kept or marked.
     fn apply_notes(&self, state: &mut Recovery) {
-        let Recovery { regions, kept, freed, contests: _ } = state;
+        let Recovery { regions, kept, freed } = state;
         let mut apply = |item: &Freed, in_use: bool| {
             if let Some((slab, class, slot)) = self.old_slot(*item) {
                 if in_use {

@@ -23,12 +23,9 @@
 //! that extent's own fence made the clearing durable (2). Hence a table word that begins inside
 //! another extent is always stale or inside a stale one, and the open drops it. The two copies are
 //! stored and flushed together. All this therefore holds for each copy, and for their union, which
-//! the open uses (`merge.rs`). Words of one copy that contradict those of the other are of no live
-//! extent either, unless a copy is damaged (`contested.rs`).
+//! the open uses (`merge.rs`).
 //!
 //! Wear words (`wear.rs`) are stored and flushed without a fence: a crash loses only some counts.
-
-use std::ops::Range;
 
 use super::buddy::{Buddy, FULL_BLOCK_WEAR_BYTES};
 use super::ground::MediumAccess;
@@ -65,9 +62,6 @@ pub(super) struct Ranges {
     /// Chunks under damaged words (start, length): never allocated; references to their records are
     /// accepted.
     pub(super) quarantine: Vec<(u32, u32)>,
-    /// Chunks on which the copies of the table contradict each other, until the end of recovery:
-    /// never allocated before.
-    pub(super) contested: Vec<Range<u32>>,
 }
 
 /// The extents of all regions.

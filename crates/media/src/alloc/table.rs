@@ -10,8 +10,7 @@
 //! of up to three bits, and a word of another position except for one in 1024.
 //!
 //! Each word has two copies ([`RegionLayout::extent_words`](crate::RegionLayout::extent_words)).
-//! [`Pair::resolve`] decides which of them counts. If both are valid, differ and no seal decides,
-//! the engine's marks count instead (`contested.rs`).
+//! [`Pair::resolve`] decides which of them counts.
 
 use super::ExtentKind;
 

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::VerifyReport;
 
-use super::contested::ContestedRun;
 use super::ground::MediumAccess;
 use super::region::Region;
 use super::shard::Shard;
@@ -75,13 +74,6 @@ impl Allocator {
             } else {
                 extent_bytes += u64::from(word.chunks) * u64::from(region.layout.chunk_bytes);
             }
-        }
-        let is_settled = |run: &&ContestedRun| !ranges.contested.contains(&run.chunks);
-        for run in read.contested.iter().filter(is_settled) {
-            report.find(name(run.chunks.start), "the two copies of a word of the extent table differ");
-        }
-        for chunks in &ranges.contested {
-            in_use[chunks.start as usize..chunks.end as usize].fill(true);
         }
         for (start, len) in &ranges.quarantine {
             // The open's findings name them.

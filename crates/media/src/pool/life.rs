@@ -185,7 +185,6 @@ impl Pool {
 
     fn mark_clean(&self, control: &mut Control) -> Result<()> {
         self.check()?;
-        self.alloc.check_settled()?;
         self.alloc.save_for_close(self);
         let seals = self.alloc.seal_tables(self);
         self.memory.fence();

@@ -55,9 +55,9 @@ const FILE: &[Kind] = &[Kind::StaleFile];
 /// The structure of a file with older content.
 const WHOLE: &[&str] = &["a whole file"];
 
-/// The index of `hikv`, and several structures with a part of it.
-const HIKV_INDEX: &[&str] = &["index segment", "several structures"];
-/// Open: an entry of an earlier moment; one region file of the same session.
+/// The index of `hikv`, the words of its extents, and several structures with one of these.
+const HIKV_INDEX: &[&str] = &["index segment", "extent table", "several structures"];
+/// Open: an entry or extent word of an earlier moment; one region file of the same session.
 const HIKV: &[KnownBreach] = &[
     known(Breach::Absent, HIKV_INDEX, OLDER, Ends::Unclean),
     known(Breach::OldValue, HIKV_INDEX, OLDER, Ends::Unclean),
@@ -65,9 +65,16 @@ const HIKV: &[KnownBreach] = &[
     known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
     known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
 ];
-/// Open: one region file of the same session.
-const NVHT: &[KnownBreach] =
-    &[known(Breach::OldValue, WHOLE, FILE, Ends::Unclean), known(Breach::Absent, WHOLE, FILE, Ends::Unclean)];
+/// The words of the extents of `nvht`, and several structures with one of these.
+const NVHT_INDEX: &[&str] = &["extent table", "several structures"];
+/// Open: an extent word of an earlier moment; one region file of the same session.
+const NVHT: &[KnownBreach] = &[
+    known(Breach::Absent, NVHT_INDEX, OLDER, Ends::Unclean),
+    known(Breach::OldValue, NVHT_INDEX, OLDER, Ends::Unclean),
+    known(Breach::Operation, NVHT_INDEX, OLDER, Ends::Unclean),
+    known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
+    known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
+];
 /// The segments of the logs.
 const LOG: &[&str] = &["log segment"];
 /// A log together with another structure.
@@ -117,8 +124,7 @@ fn known_breaches(engine: &str) -> &'static [KnownBreach] {
 /// Returns the maximum violations per 10,000 images that may be known breaches.
 fn violations_per_10_000_max(engine: &str) -> u64 {
     match engine {
-        "hikv" => 5,
-        "nvht" => 1,
+        "hikv" | "nvht" => 5,
         "fluidkv" | "hashkv" => 4,
         _ => 60,
     }

@@ -1,6 +1,5 @@
 //! Tests of the whole allocator over a heap medium that can crash.
 
-mod contested;
 mod copies;
 mod heap;
 mod model;
@@ -29,16 +28,8 @@ fn free(alloc: &Allocator, heap: &Heap, at: NvPtr, len: usize) {
 
 /// Checks that all chunks of all regions are free, as one run each.
 fn assert_all_free(alloc: &Allocator, heap: &Heap) {
-    assert_all_free_after(alloc, heap, &[]);
-}
-
-/// As [`assert_all_free`], in a store with these findings.
-fn assert_all_free_after(alloc: &Allocator, heap: &Heap, found: &[String]) {
     alloc.release_empty_slabs(heap);
-    let mut report = VerifyReport::default();
-    alloc.verify_on(heap, &mut report);
-    let findings: Vec<&String> = report.findings.iter().map(|finding| &finding.what).collect();
-    assert!(findings.into_iter().eq(found), "{:#?}", report.findings);
+    check(alloc, heap);
     let usage = alloc.usage();
     let all: u64 =
         (0..heap.regions()).filter_map(|region| heap.layout(region as u16)).map(|layout| layout.usable_bytes()).sum();
