@@ -143,3 +143,49 @@ mod limit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Weak, mpsc};
+    use std::time::Duration;
+
+    use super::*;
+
+    const THREAD_COUNT: usize = 3;
+
+    #[test]
+    fn a_join_wakes_parked_threads_and_waits_for_the_ends_of_all() {
+        let group = ThreadGroup::default();
+        let ended_count = Arc::new(AtomicUsize::new(0));
+        for index in 0..THREAD_COUNT {
+            let ended_count = Arc::clone(&ended_count);
+            let work = move || {
+                // Without the wake-up, the test never ends.
+                thread::park();
+                thread::sleep(Duration::from_millis(20));
+                ended_count.fetch_add(1, Ordering::SeqCst);
+            };
+            group.start(format!("parked {index}"), work).expect("started");
+        }
+        group.join();
+        assert_eq!(ended_count.load(Ordering::SeqCst), THREAD_COUNT);
+    }
+
+    /// An event sink may drop the last handle of a store on a thread of the group.
+    #[test]
+    fn a_join_by_a_thread_of_the_group_does_not_wait_for_itself() {
+        let group = Arc::new(ThreadGroup::default());
+        let (send_group, receive_group) = mpsc::channel::<Weak<ThreadGroup>>();
+        let (send_end, receive_end) = mpsc::channel();
+        let work = move || {
+            if let Some(group) = receive_group.recv().expect("sent below").upgrade() {
+                group.join();
+            }
+            send_end.send(()).expect("received below");
+        };
+        group.start("joins its own group", work).expect("started");
+        send_group.send(Arc::downgrade(&group)).expect("the thread waits");
+        receive_end.recv_timeout(Duration::from_secs(60)).expect("the join returned");
+    }
+}

@@ -171,7 +171,7 @@ impl Inner {
         let mut claimed = vec![0u8; self.table.shape.buckets() as usize];
         let mut first = 0;
         while let Some(Item { target, .. }) = items.get(first) {
-            let segment = self.table.segment(&self.pool, target.hash.sig).inspect_err(|error| self.corrupt(error))?;
+            let segment = self.segment(target.hash.sig)?;
             let same = |item: &Item<'_>| {
                 self.table.placement.same_segment(target.hash.sig, item.target.hash.sig.0, segment.depth)
             };

@@ -13,14 +13,14 @@ use lodestore_media::{NvPtr, Pool};
 
 use crate::backend::{Backend, Retire};
 use crate::entry::Entry;
-use crate::hash::{Hashed, Target};
+use crate::hash::{Hashed, Signature, Target};
 use crate::options::HiKvOptions;
 #[cfg(feature = "lab")]
 use crate::paper_wal::Wal;
 use crate::record::Record;
 use crate::sampler::Sampler;
 use crate::stripe::Stripes;
-use crate::table::{Hit, PREFETCH_BYTES, Table};
+use crate::table::{Hit, PREFETCH_BYTES, Segment, Table, damaged_word};
 use crate::tree_op::TreeOp;
 use crate::walk::walk_from;
 
@@ -167,7 +167,7 @@ impl Index for Inner {
 
     fn find_held(&self, target: Target<'_>) -> Result<Option<Hit<'_>>> {
         let sig = target.hash.sig;
-        let segment = self.table.segment(&self.pool, sig).inspect_err(|error| self.corrupt(error))?;
+        let segment = self.segment(sig)?;
         if self.is_unsettled() {
             self.persist_buckets(segment, sig);
         }
@@ -215,6 +215,23 @@ impl Index for Inner {
 }
 
 impl Inner {
+    /// Returns the segment of this signature.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the directory word is damaged; the owner gets the event.
+    #[inline]
+    pub(crate) fn segment(&self, sig: Signature) -> Result<Segment> {
+        self.table.segment(&self.pool, sig).ok_or_else(|| self.report_damaged_word(sig))
+    }
+
+    /// Reports that the directory word of this signature is damaged. Returns the error.
+    #[cold]
+    pub(crate) fn report_damaged_word(&self, sig: Signature) -> Error {
+        let error = damaged_word(self.table.placement.partition(sig));
+        self.corrupt(&error);
+        error
+    }
+
     /// Queues a change of the tree after a change of the index.
     #[inline]
     pub(crate) fn enqueue_tree_change(&self, hash: u64, op: TreeOp) {

@@ -51,14 +51,15 @@ impl Inner {
                     self.persist_read(sig, segment, Some(hit.at));
                     return self.check_found(&hit);
                 }
-                None => {
-                    let now = self.table.named_segment(&self.pool, sig).inspect_err(|error| self.corrupt(error))?;
-                    if now.at == segment.at {
+                None => match self.table.named_segment(&self.pool, sig) {
+                    Some(now) if now.at == segment.at => {
                         self.persist_read(sig, now, None);
                         self.check_absent(now, sig)?;
                         return Ok(None);
                     }
-                }
+                    Some(_) => {}
+                    None => return Err(self.report_damaged_word(sig)),
+                },
             }
         }
     }

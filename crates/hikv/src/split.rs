@@ -90,7 +90,7 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
 /// completes the split.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -> Result<()> {
     let partition = table.placement.partition(sig);
-    let old = table.segment(pool, sig)?;
+    let old = table.segment(pool, sig).ok_or_else(|| damaged_word(partition))?;
     if old.depth == DEPTH_MAX {
         return Err(Error::IndexFull { depth: old.depth, instead: INDEX_FULL });
     }

@@ -129,29 +129,19 @@ impl Table {
 
     /// Returns the segment that the directory names for this signature now, if the word's check
     /// bits are right.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
     #[inline]
-    pub(crate) fn named_segment(&self, pool: &Pool, sig: Signature) -> Result<Segment> {
+    pub(crate) fn named_segment(&self, pool: &Pool, sig: Signature) -> Option<Segment> {
         let partition = self.placement.partition(sig);
         let directory = self.roots.load(partition);
         let index = self.placement.index(sig, directory.depth);
-        named_by(pool, directory, partition, index).ok_or_else(|| damaged_word(partition))
+        named_by(pool, directory, partition, index)
     }
 
-    /// Returns the segment of this signature, for code that needs the whole segment.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if the directory word is damaged.
+    /// Returns the segment of this signature, for code that needs the whole segment. `None` if the
+    /// directory word is damaged.
     #[inline]
-    pub(crate) fn segment(&self, pool: &Pool, sig: Signature) -> Result<Segment> {
-        let segment = self.named_segment(pool, sig)?;
-        if pool.contains(segment.at, self.shape.segment_bytes as usize) {
-            Ok(segment)
-        } else {
-            Err(damaged_word(self.placement.partition(sig)))
-        }
+    pub(crate) fn segment(&self, pool: &Pool, sig: Signature) -> Option<Segment> {
+        self.named_segment(pool, sig).filter(|segment| pool.contains(segment.at, self.shape.segment_bytes as usize))
     }
 
     /// Returns the segment that the directory names for a prefix of this depth; `None` if the

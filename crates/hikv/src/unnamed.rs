@@ -88,28 +88,14 @@ fn source_of(table: &Table, pool: &Pool, location: SegmentLocation) -> Option<Nv
 
 #[cfg(test)]
 mod tests {
-    use lodestore_contract::testing::Scratch;
-    use lodestore_media::{PoolOptions, Prefault};
-
     use super::*;
     use crate::hash::Signature;
-    use crate::layout::{BUCKET_BYTES, ENGINE, FORMAT, Superblock};
-    use crate::split::{format, repair, split};
-
-    const SEGMENT_BYTES: u32 = 512;
+    use crate::layout::BUCKET_BYTES;
+    use crate::split::{repair, split};
+    use crate::split_tests::{SEGMENT_BYTES, formatted_table};
 
     fn with_table(work: impl FnOnce(&Table, &Pool)) {
-        let scratch = Scratch::new();
-        let options = PoolOptions {
-            capacity: 1 << 20,
-            region_bytes: 1 << 20,
-            prefault: Prefault::None,
-            ..PoolOptions::default()
-        };
-        let (pool, _) = Pool::create(&scratch.store(), ENGINE, FORMAT, options).expect("a pool");
-        let table = Table::new(Superblock { partitions: 1, segment_bytes: SEGMENT_BYTES, seed: 1, modes: 0 });
-        format(&table, &pool).expect("room");
-        repair(&table, &pool, 0).expect("a directory");
+        let (_scratch, pool, table) = formatted_table();
         split(&table, &pool, Signature(1), false).expect("a split");
         work(&table, &pool);
     }

@@ -68,7 +68,7 @@ impl Writes for Inner {
 
     #[inline]
     fn settled_table(&self, hash: Hashed) -> BoxedResult<Segment> {
-        let segment = self.table.segment(&self.pool, hash.sig).inspect_err(|error| self.corrupt(error))?;
+        let segment = self.segment(hash.sig)?;
         if self.is_unsettled() {
             self.persist_buckets(segment, hash.sig);
             self.pool.check()?;
@@ -167,9 +167,9 @@ impl Inner {
     #[cold]
     fn split_if_full(&self, hash: Hashed) -> Result<()> {
         let _held = self.stripes.lock_partition(hash.stripe.partition);
-        let segment = self.table.segment(&self.pool, hash.sig)?;
+        let segment = self.segment(hash.sig)?;
         if self.probe_buckets(segment, hash.sig).free.is_none() {
-            split(&self.table, &self.pool, hash.sig, self.is_careful())?;
+            split(&self.table, &self.pool, hash.sig, self.is_careful()).inspect_err(|error| self.corrupt(error))?;
         }
         Ok(())
     }
