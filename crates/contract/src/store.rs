@@ -125,10 +125,20 @@ pub trait Store: Send + Sync {
         Options::new()
     }
 
-    /// Returns a number that each open and each clean close increases by at least 2; 0 if the
-    /// engine has none. After a close the number is the one that the next open finds.
+    /// Returns a number that each open, clean close and [`raise_opening`](Store::raise_opening)
+    /// increases by at least 2; 0 if the engine has none. After a close the number is the one that
+    /// the next open finds.
     fn opening(&self) -> u64 {
         0
+    }
+
+    /// Increases the number of [`opening`](Store::opening) by 2, durably. A copy of the store from
+    /// before the call then has a lower number. Does nothing if the engine has no such number.
+    ///
+    /// # Errors
+    /// The common ones.
+    fn raise_opening(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Replaces the contents of `value` by the value of `key`, and returns whether there is a

@@ -328,6 +328,10 @@ impl Store for HashKv {
         self.running.index.opening()
     }
 
+    fn raise_opening(&self) -> Result<()> {
+        self.running.index.raise_opening()
+    }
+
     fn stats(&self) -> Stats {
         account(&self.running.index, &self.running.values)
     }

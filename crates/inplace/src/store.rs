@@ -303,6 +303,10 @@ impl<E: StoreEngine> Store for OpenStore<E> {
         self.inner.pool.opening()
     }
 
+    fn raise_opening(&self) -> Result<()> {
+        self.inner.pool.raise_opening()
+    }
+
     fn stats(&self) -> Stats {
         if self.inner.open.is_foreign() {
             return Stats { engine: E::NAME, ..Stats::default() };

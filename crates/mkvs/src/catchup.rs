@@ -406,6 +406,7 @@ mod tests {
 
     use super::*;
     use crate::layout::DeviceRecord;
+    use crate::oplog::LogLimits;
 
     #[test]
     fn later_rollbacks_are_found_and_each_operation_is_read_once() {
@@ -413,8 +414,9 @@ mod tests {
         let pool = PoolOptions { region_bytes: 4 << 20, ..PoolOptions::default() };
         let options = NvhtOptions { pool, partitions: 1, ..NvhtOptions::default() };
         let store = Arc::new(Nvht::create(&dir.path().join("log"), &options).expect("create"));
-        let record = DeviceRecord { matrix: 1, id: 1, applied: 0, epoch: 1, is_partial: false, has_gaps: false };
-        let log = OpLog::create(store, 1024, 1 << 20, record).expect("a log");
+        let pairs = Arc::new(Nvht::create(&dir.path().join("pairs"), &options).expect("create"));
+        let limits = LogLimits { ops: 1024, bytes: 1 << 20 };
+        let log = OpLog::create(store, pairs, limits, DeviceRecord::of_new(1, 1)).expect("a log");
         let append = |seq, mutation| {
             let operation = Operation { epoch: 1, seq, key: b"key".to_vec(), mutation };
             log.append(&operation, 0).expect("room");

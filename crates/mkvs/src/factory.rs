@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::doubt::Doubt;
 use crate::label::Label;
 use crate::layout::{DeviceRecord, Matrix, Member};
-use crate::oplog::OpLog;
+use crate::oplog::{LogLimits, OpLog, read_record};
 use crate::options::{Inline, MkvsOptions};
 use crate::places::{New, NewStores, OpenMode, Part, Place, Places};
 
@@ -47,6 +47,10 @@ pub(crate) struct DeviceFactory<'a> {
 impl DeviceFactory<'_> {
     fn directory(&self, path: &Path) -> PathBuf {
         self.root.join(path)
+    }
+
+    fn log_limits(&self) -> LogLimits {
+        LogLimits { ops: self.matrix.log_ops, bytes: self.matrix.log_bytes }
     }
 
     /// Opens the directory of a device's label, if labels are used.
@@ -95,12 +99,9 @@ impl DeviceFactory<'_> {
         } else {
             let capacity = self.matrix.device_bytes.saturating_add(self.matrix.log_bytes.saturating_mul(2));
             let log = new_stores.create(&directory, new(Part::Log, &self.matrix.log_engine, capacity))?;
-            let (matrix, id) = (self.matrix.id, member.id);
-            let record = DeviceRecord { matrix, id, applied: 0, epoch: 0, is_partial: false, has_gaps: false };
-            Some(
-                OpLog::create(log.store, self.matrix.log_ops, self.matrix.log_bytes, record)?
-                    .planted(self.options.planted),
-            )
+            let record = DeviceRecord::of_new(self.matrix.id, member.id);
+            let log = OpLog::create(log.store, Arc::clone(&place.store), self.log_limits(), record)?;
+            Some(log.planted(self.options.planted))
         };
         let label = self.label_directory(member)?;
         Ok(self.device(index, member, place, log, (label, 0)))
@@ -114,7 +115,7 @@ impl DeviceFactory<'_> {
         members: usize,
         doubts: &mut Vec<Doubt>,
     ) -> Result<Arc<Device>> {
-        let mut doubt = |what| doubts.push(Doubt { device: Some(index), what, may_lack: true });
+        let mut doubt = |what: String| doubts.push(Doubt { device: Some(index), what, may_lack: true });
         let directory = self.directory(&member.path);
         let (stamp, mut unread) = match self.check_labels(&directory, member) {
             Err(error @ Error::Foreign { .. }) if self.options.salvage => {
@@ -125,31 +126,43 @@ impl DeviceFactory<'_> {
             Err(error @ Error::Io { .. }) if self.options.salvage => (0, Some(error)),
             stamp => (stamp?, None),
         };
-        // Read before the store is opened: an open increments the number.
-        let found = self.places.opening(&directory, Part::Device).unwrap_or(member.opening);
-        // A damaged header copy lowers the number by 1.
-        let is_older = found + 1 < member.opening;
+        // An open of a store increments its number.
+        let found = self.places.opening(&directory, Part::Log);
+        if members > 1 && found.is_some_and(|found| is_older_copy(found, member.log_opening)) {
+            if !self.options.salvage {
+                return Err(older_copy_error(&directory, Part::Log));
+            }
+            doubt("the operation log was replaced by an older copy, so operations may be missing".into());
+        }
+        // The log first: its record has a number of the store of pairs.
+        let log_store = (members > 1).then(|| {
+            let part = (&*directory, Part::Log, &*self.matrix.log_engine);
+            open_part(self.places, part, self.options.salvage, &mut doubt)
+        });
+        let record = log_store.as_ref().and_then(|log| read_record(&*log.as_ref().ok()?.store).ok());
+        let is_own = |record: &DeviceRecord| (record.matrix, record.id) == (self.matrix.id, member.id);
+        let recorded = record.filter(is_own).map_or(0, |record| record.opening).max(member.opening);
+        let found = self.places.opening(&directory, Part::Device);
+        let is_older = found.is_some_and(|found| is_older_copy(found, recorded));
         if is_older && !self.options.salvage {
-            return Err(older_copy_error(&directory));
+            return Err(older_copy_error(&directory, Part::Device));
         }
         let part = (&*directory, Part::Device, &*self.matrix.engine);
         let place = open_part(self.places, part, self.options.salvage, &mut doubt)?;
         check_identity(&directory, member, &*place.store)?;
-        let log = if members == 1 {
-            None
-        } else {
-            let part = (&*directory, Part::Log, &*self.matrix.log_engine);
-            let log = open_part(self.places, part, self.options.salvage, &mut doubt)?;
-            let store = Arc::clone(&log.store);
-            let log = OpLog::open(log.store, self.matrix.log_ops, self.matrix.log_bytes)
-                .map_err(|error| explain_full(&directory.join(Part::Log.directory()), &*store, error))?
-                .planted(self.options.planted);
-            let record = log.record();
-            if (record.matrix, record.id) != (self.matrix.id, member.id) {
-                let what = "its operation log belongs to another matrix or device".into();
-                return Err(Error::Foreign { path: directory, what });
+        let log = match log_store {
+            None => None,
+            Some(log) => {
+                let store = log?.store;
+                let log = OpLog::open(Arc::clone(&store), Arc::clone(&place.store), self.log_limits())
+                    .map_err(|error| explain_full(&directory.join(Part::Log.directory()), &*store, error))?
+                    .planted(self.options.planted);
+                if !is_own(&log.record()) {
+                    let what = "its operation log belongs to another matrix or device".into();
+                    return Err(Error::Foreign { path: directory, what });
+                }
+                Some(log)
             }
-            Some(log)
         };
         let is_known = member.store != 0 && place.store.identity().is_some();
         let label = match self.label_directory(member) {
@@ -170,7 +183,7 @@ impl DeviceFactory<'_> {
             doubt("the store was replaced by an older copy, so pairs may be older or missing".into());
             device.set_older();
         }
-        if member.opening != 0 && found > member.opening {
+        if member.opening != 0 && found.is_some_and(|found| found > member.opening) {
             device.set_newer();
         }
         Ok(device)
@@ -255,10 +268,16 @@ fn check_identity(directory: &Path, member: &Member, store: &dyn Store) -> Resul
     }
 }
 
-/// Returns the error of a store of pairs that is older than the matrix.
-fn older_copy_error(directory: &Path) -> Error {
+/// Returns whether a store whose number is `found` is a copy from before `recorded`. A damaged
+/// header copy lowers the number by 1.
+fn is_older_copy(found: u64, recorded: u64) -> bool {
+    found + 1 < recorded
+}
+
+/// Returns the error of a device's store that is older than the matrix.
+fn older_copy_error(directory: &Path, part: Part) -> Error {
     Error::corrupt(
-        directory.join(Part::Device.directory()).display().to_string(),
+        directory.join(part.directory()).display().to_string(),
         "the store was replaced by an older copy: restore the newer files, replace the device, or open the matrix \
          with `Builder::salvage(true)`",
     )

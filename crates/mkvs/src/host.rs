@@ -113,7 +113,11 @@ impl Host {
             for (devices, record) in devices.iter().zip(&mut matrix.groups) {
                 for device in devices {
                     let own = record.members.iter_mut().filter(|member| member.id == device.id);
-                    own.for_each(|member| member.opening = device.store().opening().max(member.opening));
+                    let log_opening = device.log().map_or(0, |log| log.store().opening());
+                    own.for_each(|member| {
+                        member.opening = device.store().opening().max(member.opening);
+                        member.log_opening = log_opening.max(member.log_opening);
+                    });
                 }
             }
         })

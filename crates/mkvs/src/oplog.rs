@@ -13,6 +13,9 @@
 //!    the latest before the next operation. A run therefore has no holes and shows what the device
 //!    lacks.
 //! 3. Only the device's processor appends; any thread may read.
+//! 4. Before the durable `applied` grows, the number of the device's store (`Store::opening`) is
+//!    raised, and the record gets the new number. A copy of the store from before has a lower one,
+//!    and an open refuses it. A later copy lacks only operations that are replayed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -47,13 +50,32 @@ impl Run {
     }
 }
 
+/// Maximum operations (a power of two) and bytes of a log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogLimits {
+    pub(crate) ops: u64,
+    pub(crate) bytes: u64,
+}
+
 /// The log.
 pub(crate) struct OpLog {
     store: Arc<dyn Store>,
+    /// The device's store of pairs.
+    pairs: Arc<dyn Store>,
     slots: u64,
     bytes_max: u64,
     run: Mutex<Run>,
     planted: Planted,
+}
+
+/// Returns the record of the device whose log is in this store.
+///
+/// # Errors
+/// Errors of the store; [`Error::Corrupt`] if there is no record or a damaged one.
+pub(crate) fn read_record(store: &dyn Store) -> Result<DeviceRecord> {
+    let stored = store.get(DEVICE_KEY)?;
+    let missing = || Error::corrupt("operation log", "the operation log has no record of its device");
+    DeviceRecord::decode(&stored.ok_or_else(missing)?)
 }
 
 fn entry_key(slot: u64) -> [u8; 9] {
@@ -71,26 +93,33 @@ fn key_of(kind: u8, slot: u64) -> [u8; 9] {
 }
 
 impl OpLog {
-    /// Creates the empty log of a new device.
+    /// Creates the empty log of a new device in `store`. `pairs` is the device's store.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn create(store: Arc<dyn Store>, slots: u64, bytes_max: u64, record: DeviceRecord) -> Result<Self> {
+    pub(crate) fn create(
+        store: Arc<dyn Store>,
+        pairs: Arc<dyn Store>,
+        limits: LogLimits,
+        record: DeviceRecord,
+    ) -> Result<Self> {
         store.put(DEVICE_KEY, &record.encode())?;
         let run = Run { lacking: Vec::new(), first: record.applied + 1, sizes: VecDeque::new(), bytes: 0, record };
-        Ok(Self { store, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() })
+        Ok(Self::of_run(store, pairs, limits, run))
     }
 
-    /// Opens the log in a store. If entries are damaged or missing, the log is empty and the device
-    /// partial: the missing operations are unknown.
+    fn of_run(store: Arc<dyn Store>, pairs: Arc<dyn Store>, limits: LogLimits, run: Run) -> Self {
+        let LogLimits { ops: slots, bytes: bytes_max } = limits;
+        Self { store, pairs, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() }
+    }
+
+    /// Opens the log in `store`. `pairs` is the device's store. If entries are damaged or
+    /// missing, the log is empty and the device partial: the missing operations are unknown.
     ///
     /// # Errors
     /// Errors of the store; [`Error::Corrupt`] if the store has no device record or a damaged one.
-    pub(crate) fn open(store: Arc<dyn Store>, slots: u64, bytes_max: u64) -> Result<Self> {
-        let stored = store.get(DEVICE_KEY)?;
-        let record = DeviceRecord::decode(
-            &stored.ok_or_else(|| Error::corrupt("operation log", "the operation log has no record of its device"))?,
-        )?;
+    pub(crate) fn open(store: Arc<dyn Store>, pairs: Arc<dyn Store>, limits: LogLimits) -> Result<Self> {
+        let record = read_record(&*store)?;
         let mut found = Vec::new();
         let mut is_damaged = false;
         let walked = store.for_each(&mut |key, value| {
@@ -121,12 +150,12 @@ impl OpLog {
         };
         // Separated values add their own bytes.
         for at in 0..run.sizes.len() {
-            if let Some(value) = store.get(&value_key((run.first + at as u64) & (slots - 1)))? {
+            if let Some(value) = store.get(&value_key((run.first + at as u64) & (limits.ops - 1)))? {
                 run.sizes[at] += value.len() as u64;
                 run.bytes += value.len() as u64;
             }
         }
-        Ok(Self { store, slots, bytes_max, run: Mutex::new(run), planted: Planted::default() })
+        Ok(Self::of_run(store, pairs, limits, run))
     }
 
     /// Returns the log with a planted fault.
@@ -162,6 +191,10 @@ impl OpLog {
         let mut record = run.record;
         change(&mut record);
         if record != run.record {
+            if record.applied > run.record.applied && !self.planted.has_fault(planted::OPENING_NOT_RAISED) {
+                self.pairs.raise_opening()?;
+                record.opening = self.pairs.opening();
+            }
             self.store.put(DEVICE_KEY, &record.encode())?;
             run.record = record;
         }

@@ -30,9 +30,13 @@ pub const MOVED_DELETED_FIRST: PlantedFault = PlantedFault::new("MovedDeletedFir
 pub const REPLACED_EARLY: PlantedFault = PlantedFault::new("ReplacedEarly");
 /// A salvage does not mark the data that it gives up.
 pub const GIVEN_UP_UNMARKED: PlantedFault = PlantedFault::new("GivenUpUnmarked");
+/// A device's log does not raise the number of the device's store.
+pub const OPENING_NOT_RAISED: PlantedFault = PlantedFault::new("OpeningNotRaised");
+/// An open does not compare the epochs of the description and of the devices' logs.
+pub const OLDER_HOST_ACCEPTED: PlantedFault = PlantedFault::new("OlderHostAccepted");
 
 /// All of them.
-pub const ALL: [PlantedFault; 13] = [
+pub const ALL: [PlantedFault; 15] = [
     OP_LOG_BEHIND_STORE,
     OP_ACKED_BY_FEWER,
     OP_APPLIED_EARLY,
@@ -46,6 +50,8 @@ pub const ALL: [PlantedFault; 13] = [
     MOVED_DELETED_FIRST,
     REPLACED_EARLY,
     GIVEN_UP_UNMARKED,
+    OPENING_NOT_RAISED,
+    OLDER_HOST_ACCEPTED,
 ];
 
 /// The planted fault of a matrix, if any.

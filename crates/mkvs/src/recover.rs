@@ -18,6 +18,7 @@ use std::sync::Arc;
 use lodestore_contract::{Durability, Error, Result};
 
 use crate::advice::{default_path, explain_host, export_devices};
+use crate::catchup::last_epoch;
 use crate::commit::Required;
 use crate::creation::Creation;
 use crate::device::Device;
@@ -65,6 +66,7 @@ pub(crate) fn create<T>(
             id: id_of(options, 2 + (group * options.devices + index) as u64),
             store: 0,
             opening: 0,
+            log_opening: 0,
             state: MemberState::Active,
         };
         let members = (0..options.devices).map(member).collect();
@@ -261,6 +263,7 @@ fn open_group(
         *lock(&group.doubts) = Doubts::of(doubts, record.given_up.as_deref());
         return Ok((group, stamp));
     }
+    doubts.extend(check_host_age(factory, record, &devices)?);
     let chosen = choose_leader(factory.options, index, record, &devices);
     let LeaderChoice { last, active, refused, lacking } = match chosen {
         Err(too_few_error @ Error::TooFewDevices { .. }) => {
@@ -282,6 +285,25 @@ fn open_group(
     group.follow(&devices, &refused)?;
     let last = group.last();
     Ok((group, last))
+}
+
+/// Compares the epochs of the description and of the logs. An epoch is durable in the description
+/// before any operation belongs to it, so a later one in a log shows an older copy of the host's
+/// store. Returns the doubt of a salvage about such a copy.
+///
+/// # Errors
+/// [`Error::Corrupt`] for an older copy, unless in salvage.
+fn check_host_age(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Arc<Device>]) -> Result<Option<Doubt>> {
+    let is_later = |device: &&Arc<Device>| {
+        !device.has_fault(planted::OLDER_HOST_ACCEPTED)
+            && device.log().is_some_and(|log| last_epoch(log).is_ok_and(|epoch| epoch > record.epoch))
+    };
+    let Some(device) = devices.iter().find(is_later) else { return Ok(None) };
+    let what = format!("it is an older copy: device {} has operations that were written later", device.index);
+    if factory.options.salvage {
+        return Ok(Some(Doubt::of_group(format!("the host's store: {what}"))));
+    }
+    Err(explain_host(factory.root, Error::corrupt("the description", what)))
 }
 
 /// Chooses the members that have everything, and the operations that may be on too few members.

@@ -302,6 +302,11 @@ impl Engine for MkvsEngine {
         true
     }
 
+    fn is_store_alone(&self, shape: &Shape, file: u16) -> bool {
+        let (groups, devices, _) = geometry(shape);
+        devices == 1 && usize::from(file) != groups
+    }
+
     /// A failed sync is a lost device: the matrix continues.
     fn sees_failed_syncs(&self) -> bool {
         false

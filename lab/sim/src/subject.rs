@@ -110,6 +110,12 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// Whether this file of the image is the only one of a store in it, and no other store has
+    /// copies of its pairs.
+    fn is_store_alone(&self, _shape: &Shape, _file: u16) -> bool {
+        false
+    }
+
     /// Creates a store.
     ///
     /// # Errors

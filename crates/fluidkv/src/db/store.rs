@@ -266,6 +266,10 @@ impl Store for FluidKv {
         self.running.inner.pool.opening()
     }
 
+    fn raise_opening(&self) -> Result<()> {
+        self.running.inner.pool.raise_opening()
+    }
+
     fn stats(&self) -> Stats {
         self.account()
     }

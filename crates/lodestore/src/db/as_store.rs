@@ -88,6 +88,10 @@ impl Store for KeyspaceStore {
         self.inner().opening()
     }
 
+    fn raise_opening(&self) -> Result<()> {
+        self.inner().raise_opening()
+    }
+
     fn creation_options(&self) -> Options {
         self.inner().creation_options()
     }

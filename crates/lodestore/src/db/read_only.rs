@@ -28,6 +28,10 @@ impl Store for ReadOnly {
         self.0.opening()
     }
 
+    fn raise_opening(&self) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
     fn creation_options(&self) -> Options {
         self.0.creation_options()
     }

@@ -29,6 +29,21 @@ impl Pool {
         self.check()
     }
 
+    /// Raises the number of [`opening`](Self::opening) by 2, durably: both copies of the header
+    /// get a new number. A copy of the pool from before this call has a lower one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
+    pub fn raise_opening(&self) -> Result<()> {
+        {
+            let mut control = self.control();
+            self.check()?;
+            write_header(&self.memory, &mut control.header);
+        }
+        self.sync_header()?;
+        self.check()
+    }
+
     /// Marks the store as damaged, durably: from now on only a salvage opens it. A salvage open
     /// that leaves out unreadable data calls it before it serves anything.
     ///

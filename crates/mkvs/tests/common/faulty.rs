@@ -145,6 +145,12 @@ impl Store for Faulty {
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }
+    fn opening(&self) -> u64 {
+        self.store.opening()
+    }
+    fn raise_opening(&self) -> Result<()> {
+        self.store.raise_opening()
+    }
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.switch.ask(Touch::Read, key)?;
         self.store.get_into(key, value)

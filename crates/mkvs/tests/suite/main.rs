@@ -19,6 +19,7 @@ mod interrupted;
 mod keepers;
 mod labels;
 mod losses;
+mod older_copies;
 mod opened;
 mod pressure;
 mod protocol;

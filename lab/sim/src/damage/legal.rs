@@ -8,7 +8,8 @@
 //!    content of an earlier moment. Entries are independent, so in-flight writes of these keys
 //!    leave the same bytes. Each key has its state of the moment, or is absent if its entry was
 //!    elsewhere then. A line of any other structure, and a whole file, must give the state of the
-//!    moment exactly, of the same session.
+//!    moment exactly, of the same session. A matrix with one device per group has a whole store of
+//!    each group in one file: the keys of that group have their states of the moment.
 //! 3. **In flight**: at one cut of an acknowledged operation of the last session, every line that
 //!    the operation stored has a legal content, and no damaged line is durable yet. A damaged line
 //!    must have a legal content too, except in a log: the bytes of a torn record are arbitrary.
@@ -97,7 +98,7 @@ pub fn models_of_crashes(engine: &dyn Engine, case: &Case, known: &Known) -> imp
         let mut found = Found { faults: chosen, found: &mut found };
         explain_by_rollback(known, &damaged, &mut found);
         if is_in_place(engine) && case.history.end != End::Clean {
-            explain_by_older_lines(&case, known, &mut found);
+            explain_by_older_lines(engine, &case, known, &mut found);
         }
         explain_by_operations(engine, &case, known, &damaged, &mut found);
         explain_by_prefix(engine, &case, known, &damaged, &mut found);
@@ -138,7 +139,7 @@ fn explain_by_rollback(known: &Known, damaged: &SimImage, found: &mut Found<'_>)
 
 /// Explains by the moments that satisfy rule 2. Lines of entries are independent, so the damages
 /// have one common explanation.
-fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
+fn explain_by_older_lines(engine: &dyn Engine, case: &Case, known: &Known, found: &mut Found<'_>) {
     let base = known.base;
     let (mut states, mut is_exact) = (Vec::new(), true);
     for fault in &case.faults {
@@ -151,7 +152,8 @@ fn explain_by_older_lines(case: &Case, known: &Known, found: &mut Found<'_>) {
         let lines = (at.offset..at.offset + at.len).step_by(LINE_BYTES as usize);
         let mut names = lines.map(|offset| map::name_of(known.parts, Place { offset, len: LINE_BYTES, ..at }));
         let has_entries = !is_file && names.any(is_of_entries);
-        is_exact &= !has_entries;
+        let is_alone = is_file && engine.is_store_alone(&case.history.shape, at.file);
+        is_exact &= !has_entries && !is_alone;
         for key in &base.universe {
             states.extend(states_of([key.as_slice()], state));
             if has_entries {

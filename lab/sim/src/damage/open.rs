@@ -93,16 +93,21 @@ const FLUIDKV: &[KnownBreach] = &[
 /// The indexes of a matrix's stores, the words of their extents, and several structures with one of
 /// these.
 const MKVS_INDEX: &[&str] = &["extent table", "index segment or hash table", "several structures"];
+/// Structures of a matrix that share a page with an index, in its small stores.
+const MKVS_BESIDE_INDEX: &[&str] = &["records", "directory"];
 /// The structures that a salvage of a matrix reads.
 const MKVS_SALVAGED: &[&str] =
     &["a whole file", "extent table", "index segment or hash table", "records", "several structures"];
-/// Open: a stale pool of the host, of a log or of a device of the same session; a group whose
-/// creation a crash interrupted.
+/// Open: a stale pool of the host or of a log of the same session; the older lines of its indexes,
+/// from moments at which a device trailed; a damaged record that a deletion could not read.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, MKVS_INDEX, LARGE, Ends::Unclean),
     known(Breach::Absent, MKVS_INDEX, LARGE, Ends::Unclean),
     known(Breach::Operation, MKVS_INDEX, LARGE, Ends::Unclean),
     known(Breach::Count, MKVS_INDEX, LARGE, Ends::Unclean),
+    known(Breach::OldValue, MKVS_BESIDE_INDEX, OLDER, Ends::Unclean),
+    known(Breach::Absent, MKVS_BESIDE_INDEX, OLDER, Ends::Unclean),
+    known(Breach::Count, &["records", "large records"], LARGE, Ends::All),
     known(Breach::Operation, WHOLE, FILE, Ends::Unclean),
     known(Breach::Count, WHOLE, FILE, Ends::Unclean),
     known(Breach::OldValue, WHOLE, FILE, Ends::All),
@@ -126,7 +131,7 @@ fn violations_per_10_000_max(engine: &str) -> u64 {
     match engine {
         "hikv" | "nvht" => 5,
         "fluidkv" | "hashkv" => 4,
-        _ => 60,
+        _ => 8,
     }
 }
 

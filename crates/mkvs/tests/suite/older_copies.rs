@@ -1,0 +1,140 @@
+//! A store of the matrix that was replaced by a copy from the same session, while the matrix was in
+//! use. Regression: values of the copy were returned, and no open reported it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::common::Matrix;
+use crate::common::faulty::{Fault, Touch};
+use crate::common::switched::switched;
+use lodestore_contract::conformance::Harness;
+use lodestore_contract::{Error, Store};
+use lodestore_mkvs::{Acks, Mkvs, MkvsOptions};
+
+const CAPACITY: u64 = 32 << 20;
+const KEYS: u64 = 300;
+/// Operations of a log. A quarter of them separates two numbers of a device's store.
+const LOG_OPS: u64 = 64;
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:05}").into_bytes()
+}
+
+fn put_all(store: &Mkvs, value: &[u8]) {
+    (0..KEYS).for_each(|i| store.put(&key(i), value).expect("put"));
+}
+
+fn assert_all(store: &Mkvs, value: &[u8]) {
+    for i in 0..KEYS {
+        assert_eq!(store.get(&key(i)).expect("get").as_deref(), Some(value), "key {i}");
+    }
+}
+
+/// Sets short logs and this rule of acknowledgement.
+fn set_options(options: &mut MkvsOptions, acks: Acks) {
+    options.log_ops = LOG_OPS;
+    (options.soft_lag, options.hard_lag) = (Some(LOG_OPS / 8), Some(LOG_OPS / 4));
+    options.acks = acks;
+}
+
+fn matrix(name: &'static str, devices: usize, acks: Acks) -> Matrix {
+    Matrix::new(name, 1, devices).with(|options| set_options(options, acks))
+}
+
+/// The reasons why devices are lost.
+fn losses(store: &Mkvs) -> Vec<String> {
+    store.status().devices.into_iter().filter_map(|device| device.why).collect()
+}
+
+fn pairs_of(matrix: &Matrix) -> PathBuf {
+    matrix.device(0, 0).join("store/pool.0000")
+}
+
+#[test]
+fn an_older_copy_of_a_devices_pairs_from_the_same_session_is_refused_at_each_open() {
+    for (devices, acks) in [(3, Acks::Majority), (3, Acks::One), (3, Acks::All)] {
+        let matrix = matrix("older pairs", devices, acks);
+        let store = matrix.create(CAPACITY).expect("create");
+        put_all(&store, b"older");
+        let older = fs::read(pairs_of(&matrix)).expect("a pool");
+        put_all(&store, b"newer");
+        drop(store);
+        fs::write(pairs_of(&matrix), older).expect("a pool");
+        for open in 0..3 {
+            match matrix.open() {
+                Ok(store) => {
+                    let lost = losses(&store);
+                    assert!(lost.len() == 1 && lost[0].contains("older copy"), "{acks:?}, open {open}: {lost:?}");
+                    assert_all(&store, b"newer");
+                }
+                // Each device may be the only one with a write.
+                Err(Error::TooFewDevices { .. }) if acks == Acks::One => {}
+                Err(other) => panic!("{acks:?}, open {open}: {other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_copy_of_a_devices_pairs_gets_the_last_operations_from_its_log() {
+    let matrix = matrix("slightly older pairs", 3, Acks::Majority);
+    let store = matrix.create(CAPACITY).expect("create");
+    put_all(&store, b"older");
+    let older = fs::read(pairs_of(&matrix)).expect("a pool");
+    (0..3).for_each(|i| store.put(&key(i), b"newer").expect("put"));
+    drop(store);
+    fs::write(pairs_of(&matrix), older).expect("a pool");
+    let store = matrix.open().expect("open");
+    assert_eq!(losses(&store), Vec::<String>::new());
+    for i in 0..KEYS {
+        let value: &[u8] = if i < 3 { b"newer" } else { b"older" };
+        assert_eq!(store.get(&key(i)).expect("get").as_deref(), Some(value), "key {i}");
+    }
+}
+
+#[test]
+fn an_older_copy_of_a_log_is_refused_after_a_clean_stop() {
+    let matrix = matrix("older log", 3, Acks::One);
+    let pool = matrix.device(0, 0).join("log/pool.0000");
+    let store = matrix.create(CAPACITY).expect("create");
+    put_all(&store, b"older");
+    let older = fs::read(&pool).expect("a pool");
+    put_all(&store, b"newer");
+    store.close().expect("close");
+    drop(store);
+    fs::write(&pool, older).expect("a pool");
+    for open in 0..3 {
+        let refused = matrix.open().map(drop);
+        assert!(matches!(refused, Err(Error::TooFewDevices { .. })), "open {open}: {refused:?}");
+    }
+    let salvage = matrix.with(|options| options.salvage = true);
+    let store = salvage.open().expect("salvage");
+    let findings = store.verify(&mut |_| ()).expect("verify").findings;
+    assert!(findings.iter().any(|finding| finding.what.contains("older copy")), "{findings:?}");
+}
+
+#[test]
+fn an_older_copy_of_the_description_is_refused_if_a_later_epoch_has_operations() {
+    let (matrix, switches) = switched("older host", 3);
+    let matrix = matrix.with(|options| set_options(options, Acks::Majority));
+    let pool = matrix.path().join("host/pool.0000");
+    let store = matrix.create(CAPACITY).expect("create");
+    put_all(&store, b"older");
+    let older = fs::read(&pool).expect("a pool");
+    switches.stores[0].set(|touch, _| if touch == Touch::Write { Fault::Io } else { Fault::None });
+    put_all(&store, b"newer");
+    drop(store);
+    switches.stores[0].clear();
+    fs::write(&pool, older).expect("a pool");
+    for open in 0..3 {
+        match matrix.open().map(drop) {
+            Err(Error::Corrupt { place, what, .. }) => {
+                assert!(place.contains("host") && what.contains("older copy"), "open {open}: {place}: {what}");
+            }
+            other => panic!("open {open}: {other:?}"),
+        }
+    }
+    let store = matrix.with(|options| options.salvage = true).open().expect("salvage");
+    let findings = store.verify(&mut |_| ()).expect("verify").findings;
+    assert!(findings.iter().any(|finding| finding.what.contains("older copy")), "{findings:?}");
+}
