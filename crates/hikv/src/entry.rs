@@ -28,7 +28,7 @@ const CHECK_MASK: u64 = !POSITION_MASK;
 const MARK_HASH_MASK: u64 = !0 << 40;
 /// Low bits of the mark of a free slot.
 const FREE_MARK_ID: u64 = 1;
-/// Low bits of the mark of a slot whose entry was damaged before a split. Never free.
+/// Low bits of the mark of a slot whose entry a split or a recovery found damaged. Never free.
 const DAMAGED_MARK_ID: u64 = 2;
 /// Odd multipliers of the hashes (Steele and Vigna, "Computationally easy, spectrally good
 /// multipliers", 2021).
@@ -68,7 +68,7 @@ impl Entry {
         Self { sig: 0, word: mark_hash(pool, slot) | FREE_MARK_ID }
     }
 
-    /// Returns the entry of a slot that a split found damaged.
+    /// Returns the entry of a slot that a split or a recovery found damaged.
     pub(crate) fn damaged(pool: &Pool, slot: NvPtr) -> Self {
         Self { sig: 0, word: mark_hash(pool, slot) | DAMAGED_MARK_ID }
     }

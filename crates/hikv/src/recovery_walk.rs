@@ -5,8 +5,9 @@
 //! acquires no stripe, since a writer that holds one may wait for the rebuild.
 //!
 //! A damaged record keeps its entry, for gets to report it, and its space, which must not be reused
-//! under that entry. Damage to the index is noted and never repaired: no entry can prove that its
-//! record is the newest of its key.
+//! under that entry. If the space is not the record's own, the slot is marked as damaged instead.
+//! Damage to the index is noted and never repaired: no entry can prove that its record is the
+//! newest of its key.
 
 use std::cmp::Ordering as KeyOrder;
 use std::sync::atomic::Ordering;
@@ -132,7 +133,7 @@ fn walk_partition(inner: &Inner, partition: usize, result: &mut ThreadResult) ->
 
 fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks: bool, result: &mut ThreadResult) {
     let (pool, table) = (&inner.pool, &inner.table);
-    let mut freed = false;
+    let mut changed = false;
     for (index, slot) in slots.iter().enumerate() {
         if let Some(next) = slots.get(index + PREFETCH_RECORDS) {
             pool.prefetch(next.entry.position().untagged(), PREFETCH_BYTES);
@@ -142,8 +143,8 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
             Verdict::Free if pool.has_fault(planted::TORN_ENTRY_ACCEPTED) && slot.entry.sig != 0 => {
                 accept_torn(inner, *slot, marks, result);
             }
-            Verdict::Free => freed |= free_leftover(pool, *slot),
-            Verdict::Whole(record) => mark_and_add_record(inner, position, &record, marks, result),
+            Verdict::Free => changed |= free_leftover(pool, *slot),
+            Verdict::Whole(record) => changed |= mark_and_add_record(inner, *slot, &record, marks, result),
             Verdict::BadRecord(record, error) => {
                 inner.recovery.count_corrupt();
                 inner.corrupt(&error);
@@ -151,7 +152,7 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
                     // A record with an intact key stays in the tree, for scans to report its damage
                     // in place.
                     Some(record) if table.placement.sign(record.key()).0 == slot.entry.sig => {
-                        mark_and_add_record(inner, position, &record, marks, result);
+                        changed |= mark_and_add_record(inner, *slot, &record, marks, result);
                     }
                     _ => result.damaged.push(position),
                 }
@@ -164,7 +165,7 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
             }
         }
     }
-    if freed {
+    if changed {
         // Before the sweep frees the space of records that only these slots named.
         pool.fence();
     }
@@ -184,27 +185,41 @@ fn free_leftover(pool: &Pool, slot: Slot) -> bool {
 
 /// Planted fault: accepts a torn entry if its position names a record.
 fn accept_torn(inner: &Inner, slot: Slot, marks: bool, result: &mut ThreadResult) {
-    let position = slot.entry.position();
-    if let Ok(record) = Record::read(&inner.pool, position) {
-        mark_and_add_record(inner, position, &record, marks, result);
+    if let Ok(record) = Record::read(&inner.pool, slot.entry.position()) {
+        mark_and_add_record(inner, slot, &record, marks, result);
     }
 }
 
-/// Marks a record, and adds its key to the results.
-fn mark_and_add_record(inner: &Inner, position: NvPtr, record: &Record<'_>, marks: bool, result: &mut ThreadResult) {
-    let pool = &inner.pool;
+/// Marks a record, and adds its key to the results. Returns whether the caller must fence.
+fn mark_and_add_record(inner: &Inner, slot: Slot, record: &Record<'_>, marks: bool, result: &mut ThreadResult) -> bool {
+    let (pool, position) = (&inner.pool, slot.entry.position());
     if marks
         && !pool.has_fault(planted::RECORD_NOT_MARKED)
         && let Err(error) = pool.allocator().mark(pool, position.untagged(), record.len())
     {
-        inner.recovery.count_corrupt();
-        inner.corrupt(&error);
+        inner.count_damage(&error);
         result.damaged.push(position);
-        return;
+        return disown_record(inner, slot);
     }
     if position.tag() & EXPIRY_TAG_FLAG != 0 {
         inner.expiring.store(true, Ordering::Relaxed);
     }
     result.found.push((first_bytes(record.key()), position.raw()));
     inner.recovery.count_key();
+    false
+}
+
+/// Replaces an entry whose record is in space that is not its own by the mark of a damaged slot. No
+/// crash leaves such an entry, and other records may be stored there: a later put of the key would
+/// free their space. A salvage keeps the entry, because its record may be the last copy. Returns
+/// whether the caller must fence.
+#[cold]
+fn disown_record(inner: &Inner, slot: Slot) -> bool {
+    let pool = &inner.pool;
+    let damaged = Entry::damaged(pool, slot.at);
+    if pool.options().salvage || pool.cas_u128(slot.at, slot.entry.pair(), damaged.pair()).is_err() {
+        return false;
+    }
+    pool.flush(slot.at, ENTRY_BYTES as usize);
+    true
 }

@@ -8,8 +8,9 @@
 //! The background work has two phases. First the check of each line is compared with its slots, and
 //! a line that no crash leaves is marked as damaged (`reconcile.rs`). Then each stripe's range is
 //! walked with the stripe held. Its lines are made durable if a killed process may have left them
-//! unflushed. Each record is checked and marked. Damage is reported, and stays in place. Nothing is
-//! repaired by guessing: a changed slot may have been written since, and its key stays damaged
+//! unflushed. Each record is checked and marked. Damage is reported, and stays in place; only a slot
+//! whose record is in space that is not its own is freed, and its line marked. Nothing is repaired
+//! by guessing: a changed slot may have been written since, and its key stays damaged
 //! until it is put. Then the allocator frees unmarked space. The work is idempotent: a crash in it
 //! changes nothing for the next open.
 //!
@@ -27,6 +28,7 @@ use lodestore_media::{NvPtr, Quiet};
 
 use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
+use crate::line::mark_damaged;
 use crate::partition::{Partition, extent_of};
 use crate::planted;
 use crate::reconcile::Reconciler;
@@ -175,7 +177,7 @@ fn walk_partition(inner: &Inner, partition: usize, damaged: &mut Vec<NvPtr>) -> 
             let first = |found: &FoundSlot| piece.table.first_fraction(found.line).min(piece.share_to - 1);
             found.retain(|found| found.fraction.is_some() || (piece.from..piece.to).contains(&first(found)));
             keys += found.len() as u64;
-            mark_records(inner, partition, &found, damaged);
+            keys -= mark_records(inner, (partition, piece.table), &found, damaged);
             report_duplicates(inner, found);
         }
         held.set_keys(keys);
@@ -199,23 +201,70 @@ fn report_duplicates(inner: &Inner, mut found: Vec<FoundSlot>) {
     }
 }
 
-/// Checks and marks the records of a range.
-fn mark_records(inner: &Inner, partition: usize, found: &[FoundSlot], damaged: &mut Vec<NvPtr>) {
+/// Checks and marks the records of a range, whose stripe the caller holds. Returns the number of
+/// slots that it freed because their records are in space that is not their own.
+fn mark_records(
+    inner: &Inner,
+    (partition, table): (usize, Table),
+    found: &[FoundSlot],
+    damaged: &mut Vec<NvPtr>,
+) -> u64 {
+    let mut disowned = 0;
     for (index, slot) in found.iter().enumerate() {
         if let Some(next) = found.get(index + PREFETCH_RECORDS) {
             inner.pool.prefetch(next.record_at, PREFETCH_BYTES_MAX);
         }
-        if let Err(error) = mark_record(inner, partition, slot) {
-            inner.recovery.count_corrupt();
-            inner.corrupt(&error);
-            damaged.push(slot.record_at);
+        match check_record(inner, partition, slot) {
+            Ok(record) => {
+                if let Err(error) = mark_record(inner, slot.record_at, &record) {
+                    inner.count_damage(&error);
+                    damaged.push(slot.record_at);
+                    disowned += u64::from(disown_record(inner, table, slot));
+                }
+            }
+            Err(error) => {
+                inner.recovery.count_corrupt();
+                inner.corrupt(&error);
+                damaged.push(slot.record_at);
+            }
         }
         inner.recovery.count_key();
     }
+    disowned
 }
 
-/// Checks the record that a slot names, and marks it. Notes a slot that does not name its key.
-fn mark_record(inner: &Inner, partition: usize, found: &FoundSlot) -> Result<()> {
+/// Marks the space of a record as used, if the occupancy is being rebuilt.
+///
+/// # Errors
+/// [`Error::Corrupt`](lodestore_contract::Error::Corrupt) if the space is not the record's.
+fn mark_record(inner: &Inner, at: NvPtr, record: &Record<'_>) -> Result<()> {
+    let pool = &inner.pool;
+    if pool.allocator().is_recovering() && !pool.has_fault(planted::RECORD_NOT_MARKED) {
+        pool.allocator().mark(pool, at, record.len())?;
+    }
+    Ok(())
+}
+
+/// Frees a slot whose record is in space that is not its own, and marks the line as damaged. No
+/// crash leaves such a slot, and other records may be stored there: a later put of the key would
+/// free their space. A salvage keeps the slot, because its record may be the last copy. Returns
+/// whether the slot was freed.
+#[cold]
+fn disown_record(inner: &Inner, table: Table, found: &FoundSlot) -> bool {
+    let pool = &inner.pool;
+    if pool.options().salvage || pool.load_u64(found.at) != found.slot.0 {
+        return false;
+    }
+    // Stores to one line persist in order: the line is marked before the slot is free.
+    mark_damaged(pool, table.salt, table.line(found.line));
+    inner.free_held_slot(table.salt, found.at, found.slot);
+    pool.flush(table.line(found.line), LINE_BYTES as usize);
+    pool.fence();
+    true
+}
+
+/// Checks the record that a slot names, and returns it. Notes a slot that does not name its key.
+fn check_record<'a>(inner: &'a Inner, partition: usize, found: &FoundSlot) -> Result<Record<'a>> {
     let (pool, at) = (&inner.pool, found.record_at);
     let record = Record::read(pool, at).inspect_err(|_| inner.note_possible_duplicate())?;
     let vouched = record.vouched_fraction(inner.hasher, inner.form, found.slot, partition);
@@ -231,10 +280,7 @@ fn mark_record(inner: &Inner, partition: usize, found: &FoundSlot) -> Result<()>
     if expires {
         inner.expiring.store(true, Ordering::Relaxed);
     }
-    if pool.allocator().is_recovering() && !pool.has_fault(planted::RECORD_NOT_MARKED) {
-        pool.allocator().mark(pool, at, record.len())?;
-    }
-    Ok(())
+    Ok(record)
 }
 
 impl Inner {

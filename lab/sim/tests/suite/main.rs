@@ -19,6 +19,7 @@ mod explore_keyspaces;
 mod explore_mkvs;
 mod explore_nvht;
 mod explore_toy;
+mod extent_words;
 mod failed_sync;
 mod fluidkv_full;
 mod fluidkv_order;
