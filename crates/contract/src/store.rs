@@ -125,19 +125,25 @@ pub trait Store: Send + Sync {
         Options::new()
     }
 
-    /// Returns a number that each open, clean close and [`raise_opening`](Store::raise_opening)
-    /// increases by at least 2; 0 if the engine has none. After a close the number is the one that
+    /// Returns a number that each open and each clean close increases by at least 2; 0 if the
+    /// engine has none. After a close the number is the one that
     /// the next open finds.
     fn opening(&self) -> u64 {
         0
     }
 
-    /// Increases the number of [`opening`](Store::opening) by 2, durably. A copy of the store from
-    /// before the call then has a lower number. Does nothing if the engine has no such number.
+    /// Returns the number that [`set_mark`](Store::set_mark) stored last, and 0 before that. `None`
+    /// if the engine has no marks.
+    fn mark(&self) -> Option<u64> {
+        None
+    }
+
+    /// Stores a number of the owner in the store's header, durably. A copy of the store from before
+    /// the call has an earlier mark. Does nothing if the engine has no marks.
     ///
     /// # Errors
     /// The common ones.
-    fn raise_opening(&self) -> Result<()> {
+    fn set_mark(&self, _mark: u64) -> Result<()> {
         Ok(())
     }
 

@@ -328,8 +328,12 @@ impl Store for HashKv {
         self.running.index.opening()
     }
 
-    fn raise_opening(&self) -> Result<()> {
-        self.running.index.raise_opening()
+    fn mark(&self) -> Option<u64> {
+        self.running.index.mark()
+    }
+
+    fn set_mark(&self, mark: u64) -> Result<()> {
+        self.running.index.set_mark(mark)
     }
 
     fn stats(&self) -> Stats {

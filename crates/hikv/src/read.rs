@@ -138,16 +138,14 @@ impl Reads for Inner {
         let PendingRead { sig, segment, entry } = pending;
         if let Some((slot, entry)) = entry
             && Entry::load(&self.pool, slot) == entry
+            && let Ok(record) = Record::read(&self.pool, entry.position())
+            && record.key() == key
+            && entry.is_bound(slot, record.binding())
+            && !self.may_be_in_batch(|| self.table.placement.stripe(sig))
         {
-            let position = entry.position();
-            let record = Record::read(&self.pool, position)?;
-            if record.key() == key
-                && entry.is_bound(slot, record.binding())
-                && !self.may_be_in_batch(|| self.table.placement.stripe(sig))
-            {
-                self.persist_read(sig, segment, Some(slot));
-                return self.check_found(&Hit { at: slot, entry, record_at: position, record, is_bound: true });
-            }
+            self.persist_read(sig, segment, Some(slot));
+            let record_at = entry.position();
+            return self.check_found(&Hit { at: slot, entry, record_at, record, is_bound: true });
         }
         self.lookup_signed(sig, key)
     }

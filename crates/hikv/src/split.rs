@@ -3,7 +3,8 @@
 //!
 //! Persist order of a split of segment S of depth L into S and N, under all stripes of the
 //! partition:
-//! 1. N's extent word is durable (by the allocator).
+//! 1. N's extent word is durable (by the allocator). In careful mode S is flushed, and a fence
+//!    follows.
 //! 2. N's header and its half of S's entries are stored, at the same buckets and slots, with all
 //!    other slots free. Entries in S left by an earlier crashed split are freed. Fence.
 //! 3. The first directory word of the upper half names (N, L+1); flush, fence: **the split is
@@ -86,8 +87,8 @@ fn put_entry(image: &mut [u8], offset: usize, entry: Entry) {
 /// damaged slot is damaged in both segments afterwards.
 ///
 /// # Errors
-/// [`Error::Full`], [`Error::IndexFull`]; nothing is changed then. [`Error::Poisoned`]: an open
-/// completes the split.
+/// [`Error::Full`], [`Error::IndexFull`]; [`Error::Corrupt`] for a damaged directory word; nothing
+/// is changed then. [`Error::Poisoned`]: an open completes the split.
 pub(crate) fn split(table: &Table, pool: &Pool, sig: Signature, careful: bool) -> Result<()> {
     let partition = table.placement.partition(sig);
     let old = table.segment(pool, sig).ok_or_else(|| damaged_word(partition))?;

@@ -165,7 +165,9 @@ fn read_directories(table: &Table, pool: &Pool, sealed: SealCheck) -> Result<Dir
     }
     let segments = named.len() as u64;
     if sealed != SealCheck::Whole {
-        match unnamed::check(table, pool, named) {
+        // A salvage of a damaged store keeps all that it found.
+        let zeroes = !pool.options().salvage || older.is_none() && sealed == SealCheck::Absent;
+        match unnamed::check(table, pool, named, zeroes) {
             Err(error) if pool.options().salvage => {
                 // A poisoned store frees nothing: the next open finds the damage again.
                 if pool.check().is_ok() {

@@ -8,8 +8,8 @@
 //! Invariants:
 //! 1. An open that serves the store has zeroed each unnamed segment durably before. S may change
 //!    afterwards without regard to N, and a later owner of the space finds no entries.
-//! 2. A salvage zeroes nothing. It marks the store as damaged, so no later strict open trusts the
-//!    index.
+//! 2. A salvage that found damage zeroes nothing. It marks the store as damaged, so no later strict
+//!    open trusts the index.
 
 use lodestore_contract::Result;
 use lodestore_media::{NvPtr, Pool};
@@ -20,13 +20,14 @@ use crate::layout::{KIND_SEGMENT, SegmentHeader};
 use crate::split::older_directory;
 use crate::table::{Segment, SegmentLocation, Slot, Table, Verdict, used_slots};
 
-/// Checks that no unnamed segment has an entry that its source lacks, and zeroes all of them.
+/// Checks that no unnamed segment has an entry that its source lacks. Then zeroes all of them, if
+/// `zeroes`.
 /// `named` are the positions of the segments that the repaired directories name. Must be called
 /// before any allocation and before the index is served.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a directory is older than a split; nothing is zeroed then.
-pub(crate) fn check(table: &Table, pool: &Pool, mut named: Vec<u64>) -> Result<()> {
+pub(crate) fn check(table: &Table, pool: &Pool, mut named: Vec<u64>, zeroes: bool) -> Result<()> {
     named.sort_unstable();
     let bytes = table.shape.segment_bytes as usize;
     let mut unnamed = pool.allocator().extents_of(pool, KIND_SEGMENT);
@@ -36,7 +37,7 @@ pub(crate) fn check(table: &Table, pool: &Pool, mut named: Vec<u64>) -> Result<(
         let _guard = pool.epochs().pin();
         unnamed.iter().try_for_each(|at| check_entries(table, pool, *at))?;
     }
-    if pool.options().salvage || unnamed.is_empty() {
+    if !zeroes {
         return Ok(());
     }
     for at in unnamed {
@@ -112,7 +113,7 @@ mod tests {
             let named = named(table, pool);
             let all = |at: u64| pool.bytes(NvPtr::from_raw(at), SEGMENT_BYTES as usize).expect("in a region").to_vec();
             let before: Vec<_> = named.iter().copied().map(all).collect();
-            check(table, pool, named.clone()).expect("no damage");
+            check(table, pool, named.clone(), true).expect("no damage");
             assert_eq!(pool.load_words::<{ SEGMENT_BYTES as usize / 8 }>(at), [0; SEGMENT_BYTES as usize / 8]);
             assert_eq!(named.iter().copied().map(all).collect::<Vec<_>>(), before);
         });
@@ -129,7 +130,7 @@ mod tests {
             let entry = Entry::naming(slot, sig.0, upper.at, 12345);
             pool.cas_u128(slot, Entry::free(pool, slot).pair(), entry.pair()).expect("a free slot");
             let lower = table.segment_of_prefix(pool, 0, 1, 0).expect("a segment");
-            check(table, pool, vec![lower.at.raw()]).expect("no evidence");
+            check(table, pool, vec![lower.at.raw()], true).expect("no evidence");
         });
     }
 }

@@ -303,8 +303,12 @@ impl<E: StoreEngine> Store for OpenStore<E> {
         self.inner.pool.opening()
     }
 
-    fn raise_opening(&self) -> Result<()> {
-        self.inner.pool.raise_opening()
+    fn mark(&self) -> Option<u64> {
+        Some(self.inner.pool.mark())
+    }
+
+    fn set_mark(&self, mark: u64) -> Result<()> {
+        self.inner.pool.set_mark(mark)
     }
 
     fn stats(&self) -> Stats {

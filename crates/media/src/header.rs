@@ -19,7 +19,8 @@
 //!  120  4  durability: 0 process, 1 power, 2 interval
 //!  124  4  zero                            128  8  interval in milliseconds
 //!  136  8  length of region 0             144  8  generation
-//!  152  4  seal of region 0's extent table, if clean            156     zero
+//!  152  4  seal of region 0's extent table, if clean            156  4  zero
+//!  160  8  mark of the owner              168     zero
 //! ```
 //!
 //! The headers of the other regions are in `region_header.rs`. Nothing here panics on any bytes.
@@ -34,11 +35,11 @@ use crate::options::ENGINE_NAME_MAX;
 use crate::region_layout::{HEADER_BYTES, MAX_REGIONS, RegionLayout};
 
 /// The pool format of this version.
-pub const POOL_FORMAT: u32 = 2;
+pub const POOL_FORMAT: u32 = 3;
 /// Bytes of a header copy under its checksum.
 pub(crate) const HEADER_USED_BYTES: usize = 1024;
 /// Bytes of a header copy that have a meaning; the rest is zero.
-const HEADER_FIELDS_BYTES: usize = 160;
+const HEADER_FIELDS_BYTES: usize = 168;
 pub(crate) const POOL_MAGIC: u64 = u64::from_le_bytes(*b"LODEPOOL");
 /// Maximum sequence number and generation: no header is written as often.
 const SEQUENCE_MAX: u64 = (1 << 62) - 1;
@@ -76,6 +77,8 @@ pub(crate) struct PoolHeader {
     pub(crate) is_damaged: bool,
     /// The seal of region 0's extent table; counts only with `clean`.
     pub(crate) table_seal: u32,
+    /// A number of the pool's owner; 0 in a new pool.
+    pub(crate) mark: u64,
 }
 
 pub(crate) fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
@@ -135,6 +138,7 @@ impl PoolHeader {
         put(&mut bytes, 136, &self.region0_bytes.to_le_bytes());
         put(&mut bytes, 144, &self.generation.to_le_bytes());
         put(&mut bytes, 152, &self.table_seal.to_le_bytes());
+        put(&mut bytes, 160, &self.mark.to_le_bytes());
         let sum = checksum(&bytes);
         put(&mut bytes, 12, &sum.to_le_bytes());
         bytes
@@ -181,6 +185,7 @@ impl PoolHeader {
             is_raising: u32_at(bytes, 92) & RAISING_FLAG != 0,
             is_damaged: u32_at(bytes, 92) & DAMAGED_FLAG != 0,
             table_seal: u32_at(bytes, 152),
+            mark: u64_at(bytes, 160),
         };
         if header.is_possible() { Ok(header) } else { Err(Flaw::Torn) }
     }
@@ -271,6 +276,7 @@ pub(crate) mod tests {
             durability: Durability::Interval(Duration::from_millis(20)),
             region0_bytes: 256 << 20,
             generation: 5,
+            mark: 6,
             is_raising: false,
             is_damaged: true,
             table_seal: 0x1234_5678,

@@ -37,6 +37,7 @@ pub(crate) fn first_header(
         is_raising: false,
         is_damaged: false,
         table_seal: 0,
+        mark: 0,
     }
 }
 

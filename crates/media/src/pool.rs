@@ -340,9 +340,13 @@ impl Pool {
 
     /// Returns the sequence number of the header. Each open and creation raises it durably before
     /// anything else, so no two processes that wrote to the store ever had the same one.
-    /// [`raise_opening`](Self::raise_opening) raises it too.
     pub fn opening(&self) -> u64 {
         self.control().header.sequence
+    }
+
+    /// Returns the mark that [`set_mark`](Self::set_mark) stored last; 0 in a new pool.
+    pub fn mark(&self) -> u64 {
+        self.control().header.mark
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {

@@ -197,8 +197,7 @@ impl Mkvs {
         group.check_removal(device, &group.active())?;
         let matrix = self.inner.host.matrix();
         let id = id_of_new(&self.inner.options, &matrix, device);
-        let path = directory.into();
-        let mut member = Member { path, id, store: 0, opening: 0, log_opening: 0, state: MemberState::Behind };
+        let mut member = Member { path: directory.into(), id, store: 0, opening: 0, state: MemberState::Behind };
         let mut new_stores = NewStores::new(places);
         let options = &self.inner.options;
         let new = create_device(root, options, &mut new_stores, &matrix, device, &member, group.width)?;
@@ -278,8 +277,7 @@ impl Mkvs {
         let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| default_path(count, at));
         let matrix = self.inner.host.matrix();
         let id = |at| id_of_new(&self.inner.options, &matrix, at);
-        let state = MemberState::Active;
-        let member = |at| Member { path: path(at), id: id(at), store: 0, opening: 0, log_opening: 0, state };
+        let member = |at| Member { path: path(at), id: id(at), store: 0, opening: 0, state: MemberState::Active };
         let mut members: Vec<Member> = (0..width).map(member).collect();
         let mut new_stores = NewStores::new(places);
         let options = &self.inner.options;

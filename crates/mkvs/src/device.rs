@@ -85,8 +85,6 @@ pub(crate) struct Device {
     /// The copy may lack pairs that no device could read: the device cannot confirm that a key is
     /// absent.
     has_gaps: AtomicBool,
-    /// The store was replaced by an older copy.
-    is_older: AtomicBool,
     /// The store was opened after the host's store was last written.
     is_newer: AtomicBool,
     /// The device has a thread. During the open of a matrix no device has one, and callers do the
@@ -143,7 +141,6 @@ impl Device {
             is_inline,
             is_memory,
             has_gaps: AtomicBool::new(has_gaps),
-            is_older: AtomicBool::new(false),
             is_newer: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -309,11 +306,6 @@ impl Device {
         (member.store, member.opening) = (self.store.identity().unwrap_or(0), self.store.opening());
     }
 
-    /// Notes that the store was replaced by an older copy, which a salvage uses.
-    pub(crate) fn set_older(&self) {
-        self.is_older.store(true, Ordering::Release);
-    }
-
     /// Notes that the store was opened after the host's store was last written: the host's store is
     /// an older copy, or a process was killed.
     pub(crate) fn set_newer(&self) {
@@ -323,11 +315,6 @@ impl Device {
     /// Returns whether the host's store is older than the device's store.
     pub(crate) fn is_newer(&self) -> bool {
         self.is_newer.load(Ordering::Acquire)
-    }
-
-    /// Returns whether the store was replaced by an older copy.
-    pub(crate) fn is_older(&self) -> bool {
-        self.is_older.load(Ordering::Acquire)
     }
 
     /// Returns the number of commands that are queued or being executed.

@@ -9,9 +9,10 @@ use lodestore_media::StoreDir;
 use crate::apply::is_refusal;
 use crate::device::Device;
 use crate::doubt::Doubt;
+use crate::host::Host;
 use crate::label::Label;
 use crate::layout::{DeviceRecord, Matrix, Member};
-use crate::oplog::{LogLimits, OpLog, read_record};
+use crate::oplog::{LogLimits, OpLog};
 use crate::options::{Inline, MkvsOptions};
 use crate::places::{New, NewStores, OpenMode, Part, Place, Places};
 
@@ -42,6 +43,15 @@ pub(crate) struct DeviceFactory<'a> {
     pub(crate) matrix: &'a Matrix,
     /// The doubts of a salvage about the matrix's description.
     pub(crate) doubts: Vec<Doubt>,
+    /// The host's store, which gets the notes of a salvage. `None` while devices are created.
+    pub(crate) host: Option<&'a Host>,
+}
+
+/// The age of a store of pairs, by the description.
+struct PairsAge {
+    is_older: bool,
+    /// The store was opened after the host's store was last written.
+    is_newer: bool,
 }
 
 impl DeviceFactory<'_> {
@@ -115,7 +125,7 @@ impl DeviceFactory<'_> {
         members: usize,
         doubts: &mut Vec<Doubt>,
     ) -> Result<Arc<Device>> {
-        let mut doubt = |what: String| doubts.push(Doubt { device: Some(index), what, may_lack: true });
+        let mut doubt = |what| doubts.push(Doubt { device: Some(index), what, may_lack: true });
         let directory = self.directory(&member.path);
         let (stamp, mut unread) = match self.check_labels(&directory, member) {
             Err(error @ Error::Foreign { .. }) if self.options.salvage => {
@@ -126,44 +136,13 @@ impl DeviceFactory<'_> {
             Err(error @ Error::Io { .. }) if self.options.salvage => (0, Some(error)),
             stamp => (stamp?, None),
         };
-        // An open of a store increments its number.
-        let found = self.places.opening(&directory, Part::Log);
-        if members > 1 && found.is_some_and(|found| is_older_copy(found, member.log_opening)) {
-            if !self.options.salvage {
-                return Err(older_copy_error(&directory, Part::Log));
-            }
-            doubt("the operation log was replaced by an older copy, so operations may be missing".into());
-        }
-        // The log first: its record has a number of the store of pairs.
-        let log_store = (members > 1).then(|| {
-            let part = (&*directory, Part::Log, &*self.matrix.log_engine);
-            open_part(self.places, part, self.options.salvage, &mut doubt)
-        });
-        let record = log_store.as_ref().and_then(|log| read_record(&*log.as_ref().ok()?.store).ok());
-        let is_own = |record: &DeviceRecord| (record.matrix, record.id) == (self.matrix.id, member.id);
-        let recorded = record.filter(is_own).map_or(0, |record| record.opening).max(member.opening);
-        let found = self.places.opening(&directory, Part::Device);
-        let is_older = found.is_some_and(|found| is_older_copy(found, recorded));
-        if is_older && !self.options.salvage {
-            return Err(older_copy_error(&directory, Part::Device));
-        }
+        let age = self.check_pairs_age(&directory, member)?;
         let part = (&*directory, Part::Device, &*self.matrix.engine);
         let place = open_part(self.places, part, self.options.salvage, &mut doubt)?;
         check_identity(&directory, member, &*place.store)?;
-        let log = match log_store {
-            None => None,
-            Some(log) => {
-                let store = log?.store;
-                let log = OpLog::open(Arc::clone(&store), Arc::clone(&place.store), self.log_limits())
-                    .map_err(|error| explain_full(&directory.join(Part::Log.directory()), &*store, error))?
-                    .planted(self.options.planted);
-                if !is_own(&log.record()) {
-                    let what = "its operation log belongs to another matrix or device".into();
-                    return Err(Error::Foreign { path: directory, what });
-                }
-                Some(log)
-            }
-        };
+        let log =
+            if members == 1 { None } else { Some(self.open_log(&directory, member, &place.store, &mut doubt)?) };
+        let is_older = self.check_marks(&directory, member, log.as_ref(), &mut doubt)? || age.is_older;
         let is_known = member.store != 0 && place.store.identity().is_some();
         let label = match self.label_directory(member) {
             Err(error) if self.options.salvage => {
@@ -178,15 +157,84 @@ impl DeviceFactory<'_> {
             // Without the label, the identity of the store says whose pairs these are.
             doubts.push(Doubt { device: Some(index), what, may_lack: !is_known });
         }
-        let mut doubt = |what| doubts.push(Doubt { device: Some(index), what, may_lack: true });
         if is_older {
-            doubt("the store was replaced by an older copy, so pairs may be older or missing".into());
-            device.set_older();
+            let what = "the store was replaced by an older copy, so pairs may be older or missing".into();
+            doubts.push(Doubt { device: Some(index), what, may_lack: true });
         }
-        if member.opening != 0 && found.is_some_and(|found| found > member.opening) {
+        if age.is_newer {
             device.set_newer();
         }
         Ok(device)
+    }
+
+    /// Compares the number of a store of pairs with the description, before the store is opened: an
+    /// open raises the number. A salvage that is about to open an older copy notes it durably.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for an older copy, unless in salvage; errors of the host's store.
+    fn check_pairs_age(&self, directory: &Path, member: &Member) -> Result<PairsAge> {
+        let found = self.places.opening(directory, Part::Device);
+        // A damaged header copy lowers the number by 1.
+        let is_older = found.is_some_and(|found| found + 1 < member.opening);
+        if is_older {
+            self.note_older_pairs(directory, member)?;
+        }
+        Ok(PairsAge { is_older, is_newer: member.opening != 0 && found.is_some_and(|found| found > member.opening) })
+    }
+
+    fn note_older_pairs(&self, directory: &Path, member: &Member) -> Result<()> {
+        if !self.options.salvage {
+            return Err(older_copy_error(directory, Part::Device, member.opening == Member::OPENING_MAX));
+        }
+        self.host.map_or(Ok(()), |host| host.note_older(member.id))
+    }
+
+    /// Opens the log of a device whose store of pairs is open.
+    ///
+    /// # Errors
+    /// Errors of the store; [`Error::Foreign`] for the log of another device.
+    fn open_log(
+        &self,
+        directory: &Path,
+        member: &Member,
+        pairs: &Arc<dyn Store>,
+        doubt: &mut dyn FnMut(String),
+    ) -> Result<OpLog> {
+        let part = (directory, Part::Log, &*self.matrix.log_engine);
+        let store = open_part(self.places, part, self.options.salvage, doubt)?.store;
+        let log = OpLog::open(Arc::clone(&store), Arc::clone(pairs), self.log_limits())
+            .map_err(|error| explain_full(&directory.join(Part::Log.directory()), &*store, error))?
+            .planted(self.options.planted);
+        let record = log.record();
+        if (record.matrix, record.id) != (self.matrix.id, member.id) {
+            let what = "its operation log belongs to another matrix or device".into();
+            return Err(Error::Foreign { path: directory.into(), what });
+        }
+        Ok(log)
+    }
+
+    /// Checks by the mark of the pairs whether a store of the device is an older copy. Returns
+    /// whether the pairs are one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for an older copy, unless in salvage; errors of the host's store.
+    fn check_marks(
+        &self,
+        directory: &Path,
+        member: &Member,
+        log: Option<&OpLog>,
+        doubt: &mut dyn FnMut(String),
+    ) -> Result<bool> {
+        match log.and_then(OpLog::find_older) {
+            None => Ok(false),
+            Some(Part::Log) if self.options.salvage => {
+                doubt("the operation log was replaced by an older copy, so operations may be missing".into());
+                Ok(false)
+            }
+            Some(Part::Log) => Err(older_copy_error(directory, Part::Log, false)),
+            // The replay that follows raises the mark.
+            Some(_) => self.note_older_pairs(directory, member).map(|()| true),
+        }
     }
 
     /// Returns the stamp of the clean stop that a device's label names; 0 for none. A missing or
@@ -268,19 +316,17 @@ fn check_identity(directory: &Path, member: &Member, store: &dyn Store) -> Resul
     }
 }
 
-/// Returns whether a store whose number is `found` is a copy from before `recorded`. A damaged
-/// header copy lowers the number by 1.
-fn is_older_copy(found: u64, recorded: u64) -> bool {
-    found + 1 < recorded
-}
-
-/// Returns the error of a device's store that is older than the matrix.
-fn older_copy_error(directory: &Path, part: Part) -> Error {
-    Error::corrupt(
-        directory.join(part.directory()).display().to_string(),
+/// Returns the error of a device's store that is older than the matrix. `was_salvaged`: an earlier
+/// salvage used the copy.
+fn older_copy_error(directory: &Path, part: Part, was_salvaged: bool) -> Error {
+    let what = if was_salvaged {
+        "an earlier salvage used an older copy of this store, and its present files may be that copy: replace the \
+         device, or export the pairs with `Builder::salvage(true)` and import them into a new matrix"
+    } else {
         "the store was replaced by an older copy: restore the newer files, replace the device, or open the matrix \
-         with `Builder::salvage(true)`",
-    )
+         with `Builder::salvage(true)`"
+    };
+    Error::corrupt(directory.join(part.directory()).display().to_string(), what)
 }
 
 /// Turns a refusal for lack of space into a report of damage, if the store is damaged: its
@@ -315,6 +361,6 @@ pub(crate) fn create_device(
     member: &Member,
     members: usize,
 ) -> Result<Arc<Device>> {
-    DeviceFactory { root, options, places: new_stores.places(), matrix, doubts: Vec::new() }
+    DeviceFactory { root, options, places: new_stores.places(), matrix, doubts: Vec::new(), host: None }
         .create(new_stores, index, member, members)
 }

@@ -103,8 +103,9 @@ impl Host {
         })
     }
 
-    /// Notes how often the stores of pairs were opened, durably. A store with a lower number at a
-    /// later open was replaced by an older copy. `devices` are the devices of each group.
+    /// Stores the numbers (`Store::opening`) of the stores of pairs, durably. A store with a lower
+    /// number at a later open was replaced by an older copy. `devices` are the devices of each
+    /// group.
     ///
     /// # Errors
     /// Errors of the store.
@@ -113,29 +114,22 @@ impl Host {
             for (devices, record) in devices.iter().zip(&mut matrix.groups) {
                 for device in devices {
                     let own = record.members.iter_mut().filter(|member| member.id == device.id);
-                    let log_opening = device.log().map_or(0, |log| log.store().opening());
-                    own.for_each(|member| {
-                        member.opening = device.store().opening().max(member.opening);
-                        member.log_opening = log_opening.max(member.log_opening);
-                    });
+                    own.for_each(|member| member.opening = device.store().opening().max(member.opening));
                 }
             }
         })
     }
 
-    /// Notes durably which stores a salvage used although they were replaced by older copies. Only
-    /// another salvage opens them again. `devices` are the devices of each group.
+    /// Notes durably that a salvage is about to open a store of pairs that was replaced by an older
+    /// copy. Only another salvage opens the store again: each open raises the number that shows
+    /// its age.
     ///
     /// # Errors
     /// Errors of the store.
-    pub(crate) fn note_older(&self, devices: &[Vec<Arc<Device>>]) -> Result<()> {
+    pub(crate) fn note_older(&self, device: u64) -> Result<()> {
         self.change(|matrix| {
-            for (devices, record) in devices.iter().zip(&mut matrix.groups) {
-                for device in devices.iter().filter(|device| device.is_older()) {
-                    let own = record.members.iter_mut().filter(|member| member.id == device.id);
-                    own.for_each(|member| member.opening = Member::OPENING_MAX);
-                }
-            }
+            let members = matrix.groups.iter_mut().flat_map(|group| &mut group.members);
+            members.filter(|member| member.id == device).for_each(|member| member.opening = Member::OPENING_MAX);
         })
     }
 

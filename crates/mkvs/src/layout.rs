@@ -53,8 +53,6 @@ pub(crate) struct Member {
     /// [`Store::opening`](lodestore_contract::Store::opening) of the same store, at the last open
     /// or clean stop of the matrix.
     pub(crate) opening: u64,
-    /// The same number of the store of the device's log; 0 if it is unknown.
-    pub(crate) log_opening: u64,
     pub(crate) state: MemberState,
 }
 
@@ -108,9 +106,6 @@ pub(crate) struct DeviceRecord {
     pub(crate) id: u64,
     /// The store has all operations of the log up to this one.
     pub(crate) applied: u64,
-    /// [`Store::opening`](lodestore_contract::Store::opening) of the device's store since it has
-    /// them. A store with a lower number is an older copy.
-    pub(crate) opening: u64,
     /// The epoch of the device's last operation when its log was last empty.
     pub(crate) epoch: u64,
     /// Whether it lacks operations that no log contains: it needs a full copy.
@@ -155,7 +150,7 @@ impl Matrix {
             group.epochs.iter().for_each(|(epoch, first)| put_words(&mut bytes, &[*epoch, *first]));
             bytes.extend((group.members.len() as u16).to_le_bytes());
             for member in &group.members {
-                put_words(&mut bytes, &[member.id, member.store, member.opening, member.log_opening]);
+                put_words(&mut bytes, &[member.id, member.store, member.opening]);
                 bytes.push(member.state as u8);
                 put_text(&mut bytes, &member.path.to_string_lossy());
             }
@@ -207,15 +202,14 @@ impl Matrix {
         let epochs =
             (0..reader.count(EPOCHS_MAX)?).map(|_| Ok((reader.u64()?, reader.u64()?))).collect::<Result<_>>()?;
         let member = |reader: &mut Reader<'_>| {
-            let (id, store) = (reader.u64()?, reader.u64()?);
-            let (opening, log_opening) = (reader.u64()?, reader.u64()?);
+            let (id, store, opening) = (reader.u64()?, reader.u64()?, reader.u64()?);
             let state = match reader.u8()? {
                 0 => MemberState::Active,
                 1 => MemberState::Behind,
                 2 => MemberState::Failed,
                 _ => return Err(format_error(reader.what)),
             };
-            Ok(Member { id, store, opening, log_opening, state, path: reader.text()?.into() })
+            Ok(Member { id, store, opening, state, path: reader.text()?.into() })
         };
         let members = (0..reader.count(Self::MEMBERS_MAX)?).map(|_| member(reader)).collect::<Result<Vec<_>>>()?;
         if members.is_empty() {
@@ -229,13 +223,13 @@ impl Matrix {
 impl DeviceRecord {
     /// Returns the record of a new device.
     pub(crate) fn of_new(matrix: u64, id: u64) -> Self {
-        Self { matrix, id, applied: 0, opening: 0, epoch: 0, is_partial: false, has_gaps: false }
+        Self { matrix, id, applied: 0, epoch: 0, is_partial: false, has_gaps: false }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         bytes.extend([u8::from(self.is_partial), u8::from(self.has_gaps)]);
-        put_words(&mut bytes, &[self.matrix, self.id, self.applied, self.opening, self.epoch]);
+        put_words(&mut bytes, &[self.matrix, self.id, self.applied, self.epoch]);
         bytes
     }
 
@@ -244,9 +238,8 @@ impl DeviceRecord {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "the record of the device is invalid")?;
         let (is_partial, has_gaps) = (reader.u8()? != 0, reader.u8()? != 0);
-        let (matrix, id, applied) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let (opening, epoch) = (reader.u64()?, reader.u64()?);
-        let record = Self { matrix, id, applied, opening, epoch, is_partial, has_gaps };
+        let (matrix, id, applied, epoch) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+        let record = Self { matrix, id, applied, epoch, is_partial, has_gaps };
         reader.end()?;
         Ok(record)
     }
@@ -282,10 +275,7 @@ mod tests {
     use crate::operation::{Mutation, Operation};
 
     fn matrix() -> Matrix {
-        let member = |id, state| {
-            let path = format!("d{id}").into();
-            Member { path, id, store: id * 3, opening: id * 5, log_opening: id * 7, state }
-        };
+        let member = |id, state| Member { path: format!("d{id}").into(), id, store: id * 3, opening: id * 5, state };
         Matrix {
             id: 7,
             seed: 9,
@@ -317,7 +307,7 @@ mod tests {
     fn encoded_records_are_decoded_equal() {
         assert_eq!(Matrix::decode(&matrix().encode()).expect("own bytes"), matrix());
         for (is_partial, has_gaps) in [(true, false), (false, true)] {
-            let device = DeviceRecord { matrix: 1, id: 2, applied: 3, opening: 5, epoch: 4, is_partial, has_gaps };
+            let device = DeviceRecord { matrix: 1, id: 2, applied: 3, epoch: 4, is_partial, has_gaps };
             assert_eq!(DeviceRecord::decode(&device.encode()).expect("own bytes"), device);
         }
         let clean = CleanRecord { groups: vec![(1, 2, 3, 4), (5, 6, 7, 8)] };

@@ -12,7 +12,7 @@ use crate::operation::{Mutation, Operation};
 use crate::planted;
 
 impl Device {
-    /// Replays the log entries after the record's `applied`, after a crash. For each key, the last
+    /// Replays the log entries after the mark of the store, after a crash. For each key, the last
     /// operation that fits is applied if the store differs. Returns the operations that did not
     /// fit.
     ///
@@ -26,7 +26,8 @@ impl Device {
             return Ok(Vec::new());
         }
         let mut operations = Vec::new();
-        for seq in first.max(log.record().applied + 1)..=last {
+        let applied = log.mark().unwrap_or(log.record().applied);
+        for seq in first.max(applied + 1)..=last {
             let Some(operation) = log.read(seq)? else {
                 return Err(Error::corrupt("operation log", format!("operation {seq} is missing")));
             };

@@ -13,9 +13,10 @@
 //!    the latest before the next operation. A run therefore has no holes and shows what the device
 //!    lacks.
 //! 3. Only the device's processor appends; any thread may read.
-//! 4. Before the durable `applied` grows, the number of the device's store (`Store::opening`) is
-//!    raised, and the record gets the new number. A copy of the store from before has a lower one,
-//!    and an open refuses it. A later copy lacks only operations that are replayed.
+//! 4. The mark of the device's store (`Store::set_mark`) is at least the durable `applied`, and the
+//!    log of a whole device has every operation up to the mark. An older copy of the store has an
+//!    earlier mark, and an older copy of the log ends before the mark. The store has every
+//!    operation up to its mark, so a replay begins after the mark.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,7 @@ use crate::apply::is_refusal;
 use crate::layout::{DEVICE_KEY, DeviceRecord};
 use crate::lock;
 use crate::operation::{Mutation, Operation};
+use crate::places::Part;
 use crate::planted::{self, Planted};
 
 /// The durable `applied` is updated at least every this many operations.
@@ -66,16 +68,6 @@ pub(crate) struct OpLog {
     bytes_max: u64,
     run: Mutex<Run>,
     planted: Planted,
-}
-
-/// Returns the record of the device whose log is in this store.
-///
-/// # Errors
-/// Errors of the store; [`Error::Corrupt`] if there is no record or a damaged one.
-pub(crate) fn read_record(store: &dyn Store) -> Result<DeviceRecord> {
-    let stored = store.get(DEVICE_KEY)?;
-    let missing = || Error::corrupt("operation log", "the operation log has no record of its device");
-    DeviceRecord::decode(&stored.ok_or_else(missing)?)
 }
 
 fn entry_key(slot: u64) -> [u8; 9] {
@@ -119,7 +111,9 @@ impl OpLog {
     /// # Errors
     /// Errors of the store; [`Error::Corrupt`] if the store has no device record or a damaged one.
     pub(crate) fn open(store: Arc<dyn Store>, pairs: Arc<dyn Store>, limits: LogLimits) -> Result<Self> {
-        let record = read_record(&*store)?;
+        let stored = store.get(DEVICE_KEY)?;
+        let missing = || Error::corrupt("operation log", "the operation log has no record of its device");
+        let record = DeviceRecord::decode(&stored.ok_or_else(missing)?)?;
         let mut found = Vec::new();
         let mut is_damaged = false;
         let walked = store.for_each(&mut |key, value| {
@@ -190,15 +184,39 @@ impl OpLog {
     fn store_record(&self, run: &mut Run, change: impl FnOnce(&mut DeviceRecord)) -> Result<()> {
         let mut record = run.record;
         change(&mut record);
-        if record != run.record {
-            if record.applied > run.record.applied && !self.planted.has_fault(planted::OPENING_NOT_RAISED) {
-                self.pairs.raise_opening()?;
-                record.opening = self.pairs.opening();
-            }
-            self.store.put(DEVICE_KEY, &record.encode())?;
-            run.record = record;
+        if record == run.record {
+            return Ok(());
         }
+        let marks = self.mark().filter(|_| !self.planted.has_fault(planted::APPLIED_NOT_MARKED));
+        if marks.is_some_and(|mark| mark < record.applied) {
+            self.pairs.set_mark(record.applied)?;
+        }
+        self.store.put(DEVICE_KEY, &record.encode())?;
+        run.record = record;
         Ok(())
+    }
+
+    /// Lowers the mark of the device's store to `last`, if it is later. The device is partial.
+    fn lower_mark(&self, last: u64) -> Result<()> {
+        if self.mark().is_some_and(|mark| mark > last) { self.pairs.set_mark(last) } else { Ok(()) }
+    }
+
+    /// Returns the mark of the device's store: the store has every operation up to it. `None` if
+    /// the store's engine has no marks.
+    pub(crate) fn mark(&self) -> Option<u64> {
+        self.pairs.mark()
+    }
+
+    /// Returns which of the device's two stores is an older copy, if any (invariant 4).
+    pub(crate) fn find_older(&self) -> Option<Part> {
+        let run = lock(&self.run);
+        match self.mark()? {
+            // A log that lost entries, or is being replaced, says so itself.
+            _ if run.record.is_partial => None,
+            mark if mark < run.record.applied => Some(Part::Device),
+            mark if mark > run.last() => Some(Part::Log),
+            _ => None,
+        }
     }
 
     /// Appends an operation, durably. All operations up to `applied` are in the device's store. If
@@ -368,6 +386,7 @@ impl OpLog {
         let mut run = lock(&self.run);
         run.lacking.clear();
         self.store_record(&mut run, |record| record.applied = record.applied.min(last))?;
+        self.lower_mark(last)?;
         while run.last() > last {
             let Some(bytes) = run.sizes.back().copied() else { break };
             self.remove(run.last(), bytes, false)?;
@@ -419,6 +438,6 @@ impl OpLog {
         debug_assert!(run.sizes.is_empty(), "it was cleared");
         self.store_record(&mut run, |record| (record.applied, record.epoch) = (applied, epoch))?;
         run.first = applied + 1;
-        Ok(())
+        self.lower_mark(applied)
     }
 }

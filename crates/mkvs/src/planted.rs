@@ -30,8 +30,8 @@ pub const MOVED_DELETED_FIRST: PlantedFault = PlantedFault::new("MovedDeletedFir
 pub const REPLACED_EARLY: PlantedFault = PlantedFault::new("ReplacedEarly");
 /// A salvage does not mark the data that it gives up.
 pub const GIVEN_UP_UNMARKED: PlantedFault = PlantedFault::new("GivenUpUnmarked");
-/// A device's log does not raise the number of the device's store.
-pub const OPENING_NOT_RAISED: PlantedFault = PlantedFault::new("OpeningNotRaised");
+/// The store of a device gets no mark of the operations that it has.
+pub const APPLIED_NOT_MARKED: PlantedFault = PlantedFault::new("AppliedNotMarked");
 /// An open does not compare the epochs of the description and of the devices' logs.
 pub const OLDER_HOST_ACCEPTED: PlantedFault = PlantedFault::new("OlderHostAccepted");
 
@@ -50,7 +50,7 @@ pub const ALL: [PlantedFault; 15] = [
     MOVED_DELETED_FIRST,
     REPLACED_EARLY,
     GIVEN_UP_UNMARKED,
-    OPENING_NOT_RAISED,
+    APPLIED_NOT_MARKED,
     OLDER_HOST_ACCEPTED,
 ];
 

@@ -7,9 +7,9 @@
 //! fewer members is refused, except in salvage.
 //!
 //! Order: the description is read, and the record of a clean stop is removed; the devices are
-//! opened; each replays its log; the others follow the one with the last operation (`leader.rs` if
-//! it lacked space for some); a new epoch names the active members, durably; then operations are
-//! numbered.
+//! opened, and refused if one of their stores is an older copy; each replays its log; the others
+//! follow the one with the last operation (`leader.rs` if it lacked space for some); a new epoch
+//! names the active members, durably; then operations are numbered.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -66,7 +66,6 @@ pub(crate) fn create<T>(
             id: id_of(options, 2 + (group * options.devices + index) as u64),
             store: 0,
             opening: 0,
-            log_opening: 0,
             state: MemberState::Active,
         };
         let members = (0..options.devices).map(member).collect();
@@ -86,7 +85,7 @@ pub(crate) fn create<T>(
         groups: (0..options.groups).map(group).collect(),
     };
     let creation = Creation::begin(root, &matrix, places)?;
-    let factory = DeviceFactory { root, options, places, matrix: &matrix, doubts: Vec::new() };
+    let factory = DeviceFactory { root, options, places, matrix: &matrix, doubts: Vec::new(), host: None };
     let mut new_stores = NewStores::new(places);
     let mut devices = Vec::new();
     for group in &matrix.groups {
@@ -172,7 +171,7 @@ fn open_devices(
     }
     let clean_stop = host.take_clean_stop(options)?;
     let (record, filters) = clean_stop.unwrap_or((CleanRecord { groups: Vec::new() }, Vec::new()));
-    let factory = DeviceFactory { root, options, places, matrix: &matrix, doubts };
+    let factory = DeviceFactory { root, options, places, matrix: &matrix, doubts, host: Some(host) };
     let mut filters = filters.into_iter();
     let mut groups = Vec::new();
     for (index, group) in matrix.groups.iter().enumerate() {
@@ -189,10 +188,8 @@ fn open_devices(
         }
         groups.push(Arc::new(group));
     }
-    let devices: Vec<_> = groups.iter().map(|group| group.devices()).collect();
-    if options.salvage {
-        host.note_older(&devices)?;
-    } else {
+    if !options.salvage {
+        let devices: Vec<_> = groups.iter().map(|group| group.devices()).collect();
         host.note_openings(&devices)?;
     }
     Ok(Opened { options: Arc::clone(options), host: Arc::clone(host), groups })
@@ -276,7 +273,7 @@ fn open_group(
         chosen => chosen?,
     };
     active.iter().for_each(|device| device.set_state(MemberState::Active));
-    let sequencer = Sequencer::new(last + 1, record.epoch, active);
+    let sequencer = Sequencer::new(last + 1, newest_epoch(factory, record, &devices), active);
     let lost = losses.into_iter().map(|(index, id, error)| Lost { index, id, why: why_lost(&error) }).collect();
     let group = Group::new(index, Arc::clone(factory.options), Arc::clone(host), devices.clone(), members, sequencer);
     *lock(&group.lost) = lost;
@@ -285,6 +282,13 @@ fn open_group(
     group.follow(&devices, &refused)?;
     let last = group.last();
     Ok((group, last))
+}
+
+/// Returns the epoch after which the open begins one: the description's. In a salvage the logs may
+/// have a later one, because the host's store is an older copy.
+fn newest_epoch(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Arc<Device>]) -> u64 {
+    let logs = devices.iter().filter_map(|device| device.log()).filter(|_| factory.options.salvage);
+    logs.filter_map(|log| last_epoch(log).ok()).fold(record.epoch, u64::max)
 }
 
 /// Compares the epochs of the description and of the logs. An epoch is durable in the description

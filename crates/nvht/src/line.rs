@@ -19,8 +19,8 @@
 //! The difference between a line's check and its slots ([`LineHash::gap`]) therefore persists
 //! through all later writes until recovery examines it.
 //!
-//! Damage has two forms. If a changed first word or one changed slot explains the difference, the
-//! line's other slots are its own. Otherwise the content may be of another line, or of an older
+//! Damage has two forms. If a small change explains the difference ([`LineHash::is_small_change`]),
+//! the line's other slots are its own. Otherwise the content may be of another line, or of an older
 //! table at this position: its slots can name older records, and no read uses them.
 
 use lodestore_media::{NvPtr, Pool};
@@ -155,10 +155,10 @@ impl LineHash {
         (1..1 << LINE_SLOTS).find(|set| lacks(*set))
     }
 
-    /// Returns whether a small change of this line explains `gap`: of the first word, of one slot,
-    /// or of one slot and one low bit of the first word. Also true for a line without slots. The
-    /// content of another line passes with a probability of 2^-40: about 2^17 changes are tried
-    /// against 57 bits.
+    /// Returns whether a small change of this line explains `gap`: other low bits of the first
+    /// word; at most two bits of the check; or one slot. The last two may come with one low bit.
+    /// Also true for a line without slots. The content of another line passes with a probability of
+    /// 2^-40: about 2^17 changes are tried against 57 bits.
     fn is_small_change(self, words: &Words, gap: u64) -> bool {
         if occupied(words).next().is_none() {
             return true;

@@ -8,9 +8,9 @@
 //! The background work has two phases. First the check of each line is compared with its slots, and
 //! a line that no crash leaves is marked as damaged (`reconcile.rs`). Then each stripe's range is
 //! walked with the stripe held. Its lines are made durable if a killed process may have left them
-//! unflushed. Each record is checked and marked. Damage is reported, and stays in place; only a slot
-//! whose record is in space that is not its own is freed, and its line marked. Nothing is repaired
-//! by guessing: a changed slot may have been written since, and its key stays damaged
+//! unflushed. Each record is checked and marked. Damage is reported, and stays in place; only a
+//! slot whose record is in space that is not its own is freed, and its line marked. Nothing is
+//! repaired by guessing: a changed slot may have been written since, and its key stays damaged
 //! until it is put. Then the allocator frees unmarked space. The work is idempotent: a crash in it
 //! changes nothing for the next open.
 //!

@@ -266,8 +266,12 @@ impl Store for FluidKv {
         self.running.inner.pool.opening()
     }
 
-    fn raise_opening(&self) -> Result<()> {
-        self.running.inner.pool.raise_opening()
+    fn mark(&self) -> Option<u64> {
+        Some(self.running.inner.pool.mark())
+    }
+
+    fn set_mark(&self, mark: u64) -> Result<()> {
+        self.running.inner.pool.set_mark(mark)
     }
 
     fn stats(&self) -> Stats {

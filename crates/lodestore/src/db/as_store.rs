@@ -88,8 +88,12 @@ impl Store for KeyspaceStore {
         self.inner().opening()
     }
 
-    fn raise_opening(&self) -> Result<()> {
-        self.inner().raise_opening()
+    fn mark(&self) -> Option<u64> {
+        self.inner().mark()
+    }
+
+    fn set_mark(&self, mark: u64) -> Result<()> {
+        self.inner().set_mark(mark)
     }
 
     fn creation_options(&self) -> Options {

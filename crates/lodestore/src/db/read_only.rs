@@ -28,7 +28,11 @@ impl Store for ReadOnly {
         self.0.opening()
     }
 
-    fn raise_opening(&self) -> Result<()> {
+    fn mark(&self) -> Option<u64> {
+        self.0.mark()
+    }
+
+    fn set_mark(&self, _mark: u64) -> Result<()> {
         Err(Error::ReadOnly)
     }
 

@@ -29,15 +29,16 @@ impl Pool {
         self.check()
     }
 
-    /// Raises the number of [`opening`](Self::opening) by 2, durably: both copies of the header
-    /// get a new number. A copy of the pool from before this call has a lower one.
+    /// Stores a number of the owner in both copies of the header, durably: two fences, and a sync
+    /// of the header on a medium whose file system syncs files.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
-    pub fn raise_opening(&self) -> Result<()> {
+    pub fn set_mark(&self, mark: u64) -> Result<()> {
         {
             let mut control = self.control();
             self.check()?;
+            control.header.mark = mark;
             write_header(&self.memory, &mut control.header);
         }
         self.sync_header()?;

@@ -148,8 +148,11 @@ impl Store for Faulty {
     fn opening(&self) -> u64 {
         self.store.opening()
     }
-    fn raise_opening(&self) -> Result<()> {
-        self.store.raise_opening()
+    fn mark(&self) -> Option<u64> {
+        self.store.mark()
+    }
+    fn set_mark(&self, mark: u64) -> Result<()> {
+        self.store.set_mark(mark)
     }
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.switch.ask(Touch::Read, key)?;

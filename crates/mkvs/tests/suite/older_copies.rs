@@ -8,7 +8,8 @@ use crate::common::Matrix;
 use crate::common::faulty::{Fault, Touch};
 use crate::common::switched::switched;
 use lodestore_contract::conformance::Harness;
-use lodestore_contract::{Error, Store};
+use lodestore_contract::testing::HANG_TIMEOUT;
+use lodestore_contract::{Error, Result, Store};
 use lodestore_mkvs::{Acks, Mkvs, MkvsOptions};
 
 const CAPACITY: u64 = 32 << 20;
@@ -35,6 +36,7 @@ fn set_options(options: &mut MkvsOptions, acks: Acks) {
     options.log_ops = LOG_OPS;
     (options.soft_lag, options.hard_lag) = (Some(LOG_OPS / 8), Some(LOG_OPS / 4));
     options.acks = acks;
+    options.timeout = HANG_TIMEOUT;
 }
 
 fn matrix(name: &'static str, devices: usize, acks: Acks) -> Matrix {
@@ -44,6 +46,14 @@ fn matrix(name: &'static str, devices: usize, acks: Acks) -> Matrix {
 /// The reasons why devices are lost.
 fn losses(store: &Mkvs) -> Vec<String> {
     store.status().devices.into_iter().filter_map(|device| device.why).collect()
+}
+
+/// Asserts that this open was refused because of an older copy.
+fn assert_is_older(opened: Result<()>, open: u32) {
+    match opened {
+        Err(Error::Corrupt { what, .. }) => assert!(what.contains("older copy"), "open {open}: {what}"),
+        other => panic!("open {open}: {other:?}"),
+    }
 }
 
 fn pairs_of(matrix: &Matrix) -> PathBuf {
@@ -92,25 +102,76 @@ fn an_older_copy_of_a_devices_pairs_gets_the_last_operations_from_its_log() {
     }
 }
 
-#[test]
-fn an_older_copy_of_a_log_is_refused_after_a_clean_stop() {
-    let matrix = matrix("older log", 3, Acks::One);
+/// Fills a matrix of two devices and puts an older copy of the first device's log in its place.
+/// Returns the matrix, and the directory of the second device, which is moved away.
+fn with_older_log(is_closed: bool) -> (Matrix, PathBuf) {
+    let matrix = matrix("older log", 2, Acks::Majority);
     let pool = matrix.device(0, 0).join("log/pool.0000");
     let store = matrix.create(CAPACITY).expect("create");
     put_all(&store, b"older");
     let older = fs::read(&pool).expect("a pool");
     put_all(&store, b"newer");
-    store.close().expect("close");
+    if is_closed {
+        store.close().expect("close");
+    }
     drop(store);
     fs::write(&pool, older).expect("a pool");
-    for open in 0..3 {
-        let refused = matrix.open().map(drop);
-        assert!(matches!(refused, Err(Error::TooFewDevices { .. })), "open {open}: {refused:?}");
+    let away = matrix.path().join("away");
+    fs::rename(matrix.device(0, 1), &away).expect("moved");
+    (matrix, away)
+}
+
+#[test]
+fn an_older_copy_of_a_log_is_refused_also_without_the_other_devices() {
+    for is_closed in [false, true] {
+        let (matrix, away) = with_older_log(is_closed);
+        for open in 0..3 {
+            assert_is_older(matrix.open().map(drop), open);
+        }
+        fs::rename(away, matrix.device(0, 1)).expect("moved");
+        let store = matrix.open().expect("open");
+        assert_all(&store, b"newer");
+        let lost = losses(&store);
+        assert!(lost.len() == 1 && lost[0].contains("older copy"), "{lost:?}");
     }
+}
+
+#[test]
+fn a_salvage_makes_no_older_log_acceptable_and_undoes_no_pair() {
+    let (matrix, away) = with_older_log(false);
     let salvage = matrix.with(|options| options.salvage = true);
-    let store = salvage.open().expect("salvage");
-    let findings = store.verify(&mut |_| ()).expect("verify").findings;
-    assert!(findings.iter().any(|finding| finding.what.contains("older copy")), "{findings:?}");
+    for _ in 0..3 {
+        let store = salvage.open().expect("salvage");
+        let findings = store.verify(&mut |_| ()).expect("verify").findings;
+        assert!(findings.iter().any(|finding| finding.what.contains("older copy")), "{findings:?}");
+        assert_all(&store, b"newer");
+    }
+    let matrix = salvage.with(|options| options.salvage = false);
+    assert_is_older(matrix.open().map(drop), 0);
+    fs::rename(away, matrix.device(0, 1)).expect("moved");
+    assert_all(&matrix.open().expect("open"), b"newer");
+}
+
+#[test]
+fn a_salvage_that_fails_makes_no_older_copy_acceptable() {
+    let matrix = Matrix::new("failed salvage", 2, 1);
+    let store = matrix.create(CAPACITY).expect("create");
+    put_all(&store, b"older");
+    store.close().expect("close");
+    drop(store);
+    let older = fs::read(pairs_of(&matrix)).expect("a pool");
+    let store = matrix.open().expect("open");
+    put_all(&store, b"newer");
+    store.close().expect("close");
+    drop(store);
+    fs::write(pairs_of(&matrix), older).expect("a pool");
+    let away = matrix.path().join("away");
+    fs::rename(matrix.device(1, 0), &away).expect("moved");
+    let salvage = matrix.with(|options| options.salvage = true);
+    (0..3).for_each(|_| assert!(salvage.open().is_err(), "the only device of a group is missing"));
+    fs::rename(away, salvage.device(1, 0)).expect("moved");
+    let strict = salvage.with(|options| options.salvage = false);
+    assert_is_older(strict.open().map(drop), 0);
 }
 
 #[test]
@@ -127,14 +188,18 @@ fn an_older_copy_of_the_description_is_refused_if_a_later_epoch_has_operations()
     switches.stores[0].clear();
     fs::write(&pool, older).expect("a pool");
     for open in 0..3 {
-        match matrix.open().map(drop) {
-            Err(Error::Corrupt { place, what, .. }) => {
-                assert!(place.contains("host") && what.contains("older copy"), "open {open}: {place}: {what}");
-            }
-            other => panic!("open {open}: {other:?}"),
-        }
+        assert_is_older(matrix.open().map(drop), open);
     }
-    let store = matrix.with(|options| options.salvage = true).open().expect("salvage");
+    let salvage = matrix.with(|options| options.salvage = true);
+    let store = salvage.open().expect("salvage");
     let findings = store.verify(&mut |_| ()).expect("verify").findings;
     assert!(findings.iter().any(|finding| finding.what.contains("older copy")), "{findings:?}");
+    // A replacement accepts the loss.
+    let new = salvage.path().join("new");
+    store.replace(0, 0, &new, &salvage.path(), &salvage.places).expect("replace");
+    store.settle().expect("what threads would do");
+    store.close().expect("close");
+    drop(store);
+    let strict = salvage.with(|options| options.salvage = false);
+    assert_all(&strict.open().expect("a strict open"), b"newer");
 }

@@ -70,7 +70,7 @@ fn is_refusal(error: &Error) -> bool {
 
 /// Judges one damaged image.
 pub struct Judge<'a> {
-    /// Whether an error is a valid reason to refuse an open.
+    /// The engine.
     pub engine: &'a dyn Engine,
     /// The store's size and mode.
     pub shape: Shape,

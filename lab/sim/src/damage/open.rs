@@ -57,7 +57,7 @@ const WHOLE: &[&str] = &["a whole file"];
 
 /// The index of `hikv`, the words of its extents, and several structures with one of these.
 const HIKV_INDEX: &[&str] = &["index segment", "extent table", "several structures"];
-/// Open: an entry or extent word of an earlier moment; one region file of the same session.
+/// Known: an entry or extent word of an earlier moment; one region file of the same session.
 const HIKV: &[KnownBreach] = &[
     known(Breach::Absent, HIKV_INDEX, OLDER, Ends::Unclean),
     known(Breach::OldValue, HIKV_INDEX, OLDER, Ends::Unclean),
@@ -67,7 +67,7 @@ const HIKV: &[KnownBreach] = &[
 ];
 /// The words of the extents of `nvht`, and several structures with one of these.
 const NVHT_INDEX: &[&str] = &["extent table", "several structures"];
-/// Open: an extent word of an earlier moment; one region file of the same session.
+/// Known: an extent word of an earlier moment; one region file of the same session.
 const NVHT: &[KnownBreach] = &[
     known(Breach::Absent, NVHT_INDEX, OLDER, Ends::Unclean),
     known(Breach::OldValue, NVHT_INDEX, OLDER, Ends::Unclean),
@@ -79,7 +79,7 @@ const NVHT: &[KnownBreach] = &[
 const LOG: &[&str] = &["log segment"];
 /// A log together with another structure.
 const LOG_AND_OTHERS: &[&str] = &["log segment", "several structures"];
-/// Open: the last page of a log whose end mark and end hint a power failure lost; damage of the
+/// Known: the last page of a log whose end mark and end hint a power failure lost; damage of the
 /// last record, its mark and its hint at once; one region file of the same session. hashkv has the
 /// same.
 const FLUIDKV: &[KnownBreach] = &[
@@ -98,7 +98,7 @@ const MKVS_BESIDE_INDEX: &[&str] = &["records", "directory"];
 /// The structures that a salvage of a matrix reads.
 const MKVS_SALVAGED: &[&str] =
     &["a whole file", "extent table", "index segment or hash table", "records", "several structures"];
-/// Open: a stale pool of the host or of a log of the same session; the older lines of its indexes,
+/// Known: a stale pool of the host or of a log of the same session; the older lines of its indexes,
 /// from moments at which a device trailed; a damaged record that a deletion could not read.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, MKVS_INDEX, LARGE, Ends::Unclean),

@@ -20,4 +20,4 @@ pub const OF_CRASHES: &[PlantedFault] = &[
 ];
 
 /// Faults that damage shows.
-pub const OF_DAMAGE: &[PlantedFault] = &[own::GIVEN_UP_UNMARKED, own::OPENING_NOT_RAISED, own::OLDER_HOST_ACCEPTED];
+pub const OF_DAMAGE: &[PlantedFault] = &[own::GIVEN_UP_UNMARKED, own::APPLIED_NOT_MARKED, own::OLDER_HOST_ACCEPTED];
