@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lodestore_contract::{Direction, Error, Result, ScanRange, Store};
+use lodestore_contract::{Direction, Error, HiddenKeys, Result, ScanRange, Store};
 
 use crate::device::Device;
 use crate::group::Group;
@@ -76,7 +76,7 @@ impl Group {
             if damage.is_none() && source.shows_all() {
                 return Ok(None);
             }
-            first = first.or(damage).or_else(|| source.has_gaps.then(|| self.left_out_error()));
+            first = first.or(damage).or_else(|| Some(self.left_out_error()));
         }
         Ok(first)
     }
@@ -155,15 +155,19 @@ impl Group {
     }
 
     /// Combines pages of several members for the same range. Pairs that the first member does not
-    /// show are queued for repair. `is_covered`: the last page has all pairs.
+    /// show are queued for repair. The damage of the first page stays, unless the last page has all
+    /// pairs (`is_covered`), or as many pairs are found as the first page has damaged ones.
     fn combine(&self, mut pages: Vec<Page>, direction: Direction, is_covered: bool) -> Page {
         let first: HashSet<Vec<u8>> = pages[0].pairs.iter().map(|(key, _)| key.clone()).collect();
         let missed = pages[0].damage.len();
+        // Damage of an index can hide any number of keys.
+        let is_of_pairs = |(_, error): &(_, Error)| matches!(error, Error::Corrupt { hidden: HiddenKeys::None, .. });
+        let are_counted = pages[0].damage.iter().all(is_of_pairs);
         pages[1..].iter_mut().for_each(|page| page.damage.clear());
         let mut page = merge(pages, direction);
         let others: Vec<_> = page.pairs.iter().filter(|(key, _)| !first.contains(key)).collect();
         others.iter().for_each(|(key, _)| self.note_damage(key));
-        if is_covered || others.len() >= missed {
+        if is_covered || are_counted && others.len() >= missed {
             page.damage.clear();
         }
         page

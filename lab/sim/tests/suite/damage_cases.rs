@@ -4,7 +4,7 @@ use lodestore_contract::Lifetime;
 use lodestore_sim::damage::base::{End, History};
 use lodestore_sim::damage::fault::{Fault, Place};
 use lodestore_sim::damage::judge::{Class, Effort};
-use lodestore_sim::damage::{Case, run_case};
+use lodestore_sim::damage::{Case, run_case, scripts};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::mkvs::MkvsEngine;
 use lodestore_sim::op::Op;
@@ -122,4 +122,19 @@ fn undecided_write() -> Case {
 #[test]
 fn a_key_whose_last_write_is_undecided_is_reported() {
     assert_eq!(run_case(&MkvsEngine, &undecided_write(), None), Ok(Some(Class::Reported)));
+}
+
+/// The index of both whole devices lost a line each, and the third device was copied from them.
+#[test]
+fn a_walk_over_devices_with_damaged_indexes_leaves_out_no_key_silently() {
+    const SEED: u64 = 21;
+    const BASE: u64 = 346;
+    let zero = |file, offset| Fault::Zero { at: Place { file, offset, len: 64 } };
+    let case = Case {
+        history: scripts::history(&MkvsEngine, SEED, BASE, None),
+        history_seed: 11_899_697_469_965_935_777,
+        faults: vec![zero(4, 35520), zero(2, 34048)],
+        effort: Effort { again: false, ops: 0, seed: 1 },
+    };
+    assert_eq!(run_case(&MkvsEngine, &case, None), Ok(Some(Class::Reported)));
 }
