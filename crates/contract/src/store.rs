@@ -126,8 +126,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns a number that each open and each clean close increases by at least 2; 0 if the
-    /// engine has none. After a close the number is the one that
-    /// the next open finds.
+    /// engine has none. After a close the number is the one that the next open finds.
     fn opening(&self) -> u64 {
         0
     }

@@ -21,9 +21,8 @@ use crate::split::older_directory;
 use crate::table::{Segment, SegmentLocation, Slot, Table, Verdict, used_slots};
 
 /// Checks that no unnamed segment has an entry that its source lacks. Then zeroes all of them, if
-/// `zeroes`.
-/// `named` are the positions of the segments that the repaired directories name. Must be called
-/// before any allocation and before the index is served.
+/// `zeroes`. `named` are the positions of the segments that the repaired directories name. Must be
+/// called before any allocation and before the index is served.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a directory is older than a split; nothing is zeroed then.
