@@ -36,7 +36,7 @@ pub(crate) fn check(table: &Table, pool: &Pool, mut named: Vec<u64>, zeroes: boo
         let _guard = pool.epochs().pin();
         unnamed.iter().try_for_each(|at| check_entries(table, pool, *at))?;
     }
-    if !zeroes {
+    if !zeroes || unnamed.is_empty() {
         return Ok(());
     }
     for at in unnamed {

@@ -9,7 +9,7 @@
 //!    leave the same bytes. Each key has its state of the moment, or is absent if its entry was
 //!    elsewhere then. A line of any other structure, and a whole file, must give the state of the
 //!    moment exactly, of the same session. A matrix with one device per group has a whole store of
-//!    each group in one file: the keys of that group have their states of the moment.
+//!    each group in one file: each key may have its state of the moment then, or its last one.
 //! 3. **In flight**: at one cut of an acknowledged operation of the last session, every line that
 //!    the operation stored has a legal content, and no damaged line is durable yet. A damaged line
 //!    must have a legal content too, except in a log: the bytes of a torn record are arbitrary.

@@ -55,23 +55,14 @@ const FILE: &[Kind] = &[Kind::StaleFile];
 /// The structure of a file with older content.
 const WHOLE: &[&str] = &["a whole file"];
 
-/// The index of `hikv`, the words of its extents, and several structures with one of these.
-const HIKV_INDEX: &[&str] = &["index segment", "extent table", "several structures"];
-/// Known: an entry or extent word of an earlier moment; one region file of the same session.
+/// The words of the extents, and several structures with one of these.
+const EXTENT_WORDS: &[&str] = &["extent table", "several structures"];
+/// Known: an extent word of an earlier moment; one region file of the same session. nvht has the
+/// same.
 const HIKV: &[KnownBreach] = &[
-    known(Breach::Absent, HIKV_INDEX, OLDER, Ends::Unclean),
-    known(Breach::OldValue, HIKV_INDEX, OLDER, Ends::Unclean),
-    known(Breach::Operation, HIKV_INDEX, OLDER, Ends::Unclean),
-    known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
-    known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
-];
-/// The words of the extents of `nvht`, and several structures with one of these.
-const NVHT_INDEX: &[&str] = &["extent table", "several structures"];
-/// Known: an extent word of an earlier moment; one region file of the same session.
-const NVHT: &[KnownBreach] = &[
-    known(Breach::Absent, NVHT_INDEX, OLDER, Ends::Unclean),
-    known(Breach::OldValue, NVHT_INDEX, OLDER, Ends::Unclean),
-    known(Breach::Operation, NVHT_INDEX, OLDER, Ends::Unclean),
+    known(Breach::Absent, EXTENT_WORDS, OLDER, Ends::Unclean),
+    known(Breach::OldValue, EXTENT_WORDS, OLDER, Ends::Unclean),
+    known(Breach::Operation, EXTENT_WORDS, OLDER, Ends::Unclean),
     known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
     known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
 ];
@@ -118,8 +109,7 @@ const MKVS: &[KnownBreach] = &[
 /// Returns the known breaches of an engine.
 fn known_breaches(engine: &str) -> &'static [KnownBreach] {
     match engine {
-        "hikv" => HIKV,
-        "nvht" => NVHT,
+        "hikv" | "nvht" => HIKV,
         "fluidkv" | "hashkv" => FLUIDKV,
         "mkvs" => MKVS,
         _ => &[],
@@ -163,7 +153,8 @@ mod tests {
         assert!(is_known("fluidkv", &signature("log segment")));
         assert!(is_known("fluidkv", &signature("log segment: head")));
         assert!(!is_known("fluidkv", &signature("sorted table")));
-        assert!(is_known("hikv", &signature("index segment")));
+        assert!(is_known("hikv", &signature("extent table")));
+        assert!(!is_known("hikv", &signature("index segment")));
         assert!(!is_known("nvht", &signature("hash table")));
         assert!(!is_known("nvht", &signature("records")));
     }
