@@ -186,6 +186,8 @@ fn an_older_copy_of_the_description_is_refused_if_a_later_epoch_has_operations()
     put_all(&store, b"newer");
     drop(store);
     switches.stores[0].clear();
+    // Each open begins an epoch.
+    (0..3).for_each(|_| put_all(&matrix.open().expect("open"), b"newer"));
     fs::write(&pool, older).expect("a pool");
     for open in 0..3 {
         assert_is_older(matrix.open().map(drop), open);
