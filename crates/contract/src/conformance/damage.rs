@@ -57,11 +57,33 @@ const DAMAGES: [Damage; 11] = [
     Damage::MisplacedPage,
 ];
 
+/// Bytes that a search for a used byte compares at once.
+const SEARCH_BYTES: usize = 4096;
+
+/// Returns the position of the first byte that is not zero. Most of a store's file is zero, so
+/// whole blocks of zeros are skipped by one comparison.
+fn first_used(bytes: &[u8]) -> Option<usize> {
+    let zeros = [0; SEARCH_BYTES];
+    let block = bytes.chunks(SEARCH_BYTES).position(|block| *block != zeros[..block.len()])?;
+    let from = block * SEARCH_BYTES;
+    bytes[from..].iter().position(|byte| *byte != 0).map(|at| from + at)
+}
+
 /// Returns a random position whose byte is not zero.
 fn used_offset(bytes: &[u8], rng: &mut Rng) -> usize {
     let from = rng.below(bytes.len());
-    let after = bytes[from..].iter().position(|byte| *byte != 0).map(|at| from + at);
-    after.or_else(|| bytes.iter().position(|byte| *byte != 0)).unwrap_or(from)
+    let after = first_used(&bytes[from..]).map(|at| from + at);
+    after.or_else(|| first_used(bytes)).unwrap_or(from)
+}
+
+/// Returns the first position of `piece`, which is not all zeros.
+fn find_piece(bytes: &[u8], piece: &[u8]) -> Option<usize> {
+    (0..bytes.len()).step_by(SEARCH_BYTES).find_map(|from| {
+        // The pieces that begin in this block.
+        let range = &bytes[from..bytes.len().min(from + SEARCH_BYTES + piece.len() - 1)];
+        first_used(range)?;
+        range.windows(piece.len()).position(|window| window == piece).map(|at| from + at)
+    })
 }
 
 /// Returns the range of the 4 KiB page of `at`, clipped to the end of `bytes`.
@@ -199,9 +221,7 @@ pub fn damaged_values_are_found<H: Harness>(case: &Case<H>) {
                 // Also finds a value stored in pieces, if the first 32 bytes after the version are
                 // contiguous.
                 let mut from = 0;
-                while let Some(at) =
-                    bytes[from..].windows(32).position(|window| *window == value[8..40]).map(|at| from + at)
-                {
+                while let Some(at) = find_piece(&bytes[from..], &value[8..40]).map(|at| from + at) {
                     let at_flip = (at - 8 + flip).min(bytes.len() - 1);
                     bytes[at_flip] ^= 1 << rng.below(8);
                     copies += 1;

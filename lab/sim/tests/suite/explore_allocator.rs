@@ -4,7 +4,9 @@
 use lodestore_sim::allocator::AllocatorEngine;
 use lodestore_sim::config::Config;
 use lodestore_sim::explore::explore;
-use lodestore_sim::mutation::{heading, planted, try_fault};
+use lodestore_sim::mutation::planted;
+
+use crate::common;
 
 fn images(share: u64) -> u64 {
     std::env::var("LODESTORE_SIM_IMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(share)
@@ -43,14 +45,8 @@ fn every_kill_of_the_process_recovers() {
 
 #[test]
 fn every_planted_fault_is_seen() {
-    println!("{}", heading());
-    let mut unseen = Vec::new();
-    for fault in planted(&AllocatorEngine) {
-        let row = try_fault(&AllocatorEngine, &Config { images: 200_000, ..Config::default() }, fault);
-        println!("{row}");
-        if row.caught.is_none() {
-            unseen.push(row.fault);
-        }
-    }
+    let faults = planted(&AllocatorEngine);
+    let config = Config { images: 200_000, ..Config::default() };
+    let unseen = common::find_unseen(&AllocatorEngine, &faults, |_| config.clone());
     assert!(unseen.is_empty(), "not seen: {unseen:?}");
 }
