@@ -11,9 +11,9 @@
 //!   one range (`background/compact.rs`, `background/mod.rs`).
 //!
 //! A write is one durable append with one fence; a large value has one more. On ordinary files, one
-//! sync covers all waiting writers (`tree/commit.rs`). The manifest records which tables, ranges
-//! and value segments exist (`version/publish.rs`). Recovery finds the logs by their extent kind
-//! (`db/recover.rs`). An engine on top of this one may keep values outside the tables
+//! sync covers all waiting writers (`tree/group_commit.rs`). The manifest records which tables,
+//! ranges and value segments exist (`version/publish.rs`). Recovery finds the logs by their extent
+//! kind (`db/recover.rs`). An engine on top of this one may keep values outside the tables
 //! (`background/separate.rs`). The formats are described in `docs/format/fluidkv.md`.
 //!
 //! # Guarantees

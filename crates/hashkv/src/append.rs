@@ -9,8 +9,8 @@ use lodestore_media::Blocks;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::layout::{Home, Pointer, Record, SegmentUse, encode_segment, record_len};
-use crate::room::FUTILE_COLLECTIONS_MAX;
 use crate::space::{Gain, PartBytes, SegmentLimits, SegmentPart, Space, SpaceRequest};
+use crate::space_management::FUTILE_COLLECTIONS_MAX;
 use crate::values::{Values, lock};
 
 /// Number of segments that may fail to be written before an append fails.

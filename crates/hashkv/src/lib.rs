@@ -30,8 +30,8 @@
 //! * `open_number`: the number that ties the values file to the pool.
 //! * `values`, `read`: the values file; reads from LSM entry to value.
 //! * `append`: writes of values to groups and to cold storage.
-//! * `gc`, `room`: group-based GC; space shared with the LSM.
-//! * `admit`, `late`: admission of values; separation of values after their flush.
+//! * `gc`, `space_management`: group-based GC; space shared with the LSM.
+//! * `admission`, `late_separation`: admission of values; separation of values after their flush.
 //! * `separator`: the interface for FluidKV's flushes.
 //! * `window`, `scan`: batched reads of values; walks and snapshots.
 //! * `recover`: opening: values file, LSM, account of live bytes.
@@ -49,13 +49,13 @@
 //! handler.
 #![forbid(unsafe_code)]
 
-mod admit;
+mod admission;
 mod append;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod gc;
 mod gc_rate;
-mod late;
+mod late_separation;
 mod layout;
 #[cfg(feature = "lab")]
 mod modes;
@@ -65,11 +65,11 @@ mod options;
 pub mod planted;
 mod read;
 mod recover;
-mod room;
 mod running;
 mod scan;
 mod separator;
 mod space;
+mod space_management;
 mod stats;
 mod store;
 mod superblock;

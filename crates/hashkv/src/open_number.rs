@@ -2,7 +2,7 @@
 //!
 //! The superblock of `values.0000` holds the number of the last opening. The pool's root area holds
 //! two numbers: that of the last opening, and the file's number when this opening began. A file
-//! with any other number is of another store or of another time.
+//! with any other number belongs to another store, or is an older or newer copy of this one.
 //!
 //! Each number follows the one before by a random step, modulo 2^32, and is never 0. Two stores, or
 //! two copies of one store that were opened separately, therefore have different numbers, except
@@ -15,8 +15,8 @@
 //! root area, **fence**; then the new superblock, which the next sync of the values file makes
 //! durable. At durability `process` nothing is synced: no power failure is survived.
 //!
-//! In a copy of the root area the file's number is stored first. With either number of the last
-//! opening, the file's present number is one of the two.
+//! In a copy of the root area the file's number is stored first. A crash may leave the number of
+//! the last opening old or new. In both cases the file's present number is one of the two.
 
 use lodestore_contract::{Error, Result};
 use lodestore_media::{BlockFile, NvPtr, Pool};

@@ -103,10 +103,9 @@ impl Values {
         if self.is_expired_and_freed(key, pointer) { Ok(false) } else { Err(lost_value(pointer)) }
     }
 
-    /// Returns whether a record is missing at its pointer although nothing is damaged. Then its key
-    /// expires, and its segment was used again, or its space was released, when the clock was past
-    /// that expiry. The space of an expired record is reused before its entry is dropped. The entry
-    /// counts again if the clock is set back.
+    /// Returns whether the expiry of a record explains that it is missing at its pointer. The space
+    /// of an expired record is reused or released before the LSM drops its entry. The entry becomes
+    /// live again if the clock is set back.
     #[cold]
     pub(crate) fn is_expired_and_freed(&self, key: &[u8], pointer: Pointer) -> bool {
         let Some(Ok(Some(Some(expiry)))) = self.index().map(|index| index.expiry(key)) else { return false };

@@ -5,8 +5,8 @@ use lodestore_fluidkv::embedding::{Separable, Separator};
 
 use crate::append::Item;
 use crate::layout::{Pointer, Stored, record_len};
-use crate::room::FUTILE_COLLECTIONS_MAX;
 use crate::space::{Gain, Space};
+use crate::space_management::FUTILE_COLLECTIONS_MAX;
 use crate::values::{Counts, Values, lock};
 
 impl Values {

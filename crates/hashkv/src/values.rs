@@ -1,6 +1,6 @@
 //! The values file with its space account, and reads. A segment is reused only if no durable
 //! pointer names it and no reader of an older state is left. Appends are in `append.rs`, space
-//! management in `room.rs`, collections in `gc.rs`, the interface for flushes in
+//! management in `space_management.rs`, collections in `gc.rs`, the interface for flushes in
 //! `separator.rs`.
 //!
 //! Readers acquire no lock. A record that a get reads is valid if its checksum matches, which
@@ -139,7 +139,7 @@ pub(crate) struct Values {
     has_work: AtomicBool,
     /// Free space in the pool at that time.
     last_free_bytes: AtomicU64,
-    /// Long values are refused (`admit.rs`).
+    /// Long values are refused (`admission.rs`).
     pub(crate) full: AtomicBool,
     /// Something was written since the last check with all data flushed.
     pub(crate) has_changed: AtomicBool,

@@ -35,11 +35,11 @@ use lodestore_contract::{Commit, Error, Expiry, Result};
 use lodestore_inplace::{BatchInProgress, Batches, BoxedResult, Engine, Held, ItemOf, RequiredOf, Stored, Writes};
 use lodestore_media::{BatchTurn, NvPtr, Word};
 
-use crate::damage::Reuse;
+use crate::careful_lookup::Reuse;
 use crate::entry::Entry;
 use crate::hash::{Signature, Target};
-use crate::inner::Inner;
 use crate::layout::{BUCKET_ENTRIES, ENTRY_BYTES};
+use crate::open_store::Inner;
 use crate::probe::Probe;
 use crate::record::Record;
 use crate::split::split;
@@ -254,7 +254,7 @@ impl Inner {
                 _ if is_of_another_key(&self.pool, slot, entry) => {}
                 read => {
                     let error = read.and_then(|record| record.check(position)).err();
-                    self.corrupt(&error.unwrap_or_else(|| unbound_entry(slot)));
+                    self.report_corruption(&error.unwrap_or_else(|| unbound_entry(slot)));
                     found.damaged.push(slot);
                 }
             }
@@ -326,7 +326,7 @@ impl Inner {
         let stores: Vec<_> = effects.iter().map(word).collect();
         for effect in effects {
             if let Some(len) = effect.old_len {
-                self.pool.allocator().keep(effect.old.untagged(), len);
+                self.pool.allocator().exclude_from_sweep(effect.old.untagged(), len);
             }
         }
         let done = turn.commit(&self.pool, &stores);

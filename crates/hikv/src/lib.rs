@@ -12,7 +12,7 @@
 //! * A scan sees every write that returned before it began, and is not a snapshot (see `scan`).
 //! * Readers acquire no lock, except the key's stripe during a batch.
 //! * `close` makes the next open fast. Without it no acknowledged write is lost.
-//! * A miss that damage may have caused is an error, not an absent key (see `damage`).
+//! * A miss that damage may have caused is an error, not an absent key (see `careful_lookup`).
 //!
 //! # Modules
 //! * `hash`, `entry`, `record`: hashes of keys, index entries, records.
@@ -22,13 +22,13 @@
 //! * `probe`, `stripe`: lookups of writers, writer locks.
 //! * `split`, `split_tests`: growth by segment splits, and its tests.
 //! * `extents`, `unnamed`: checks of the extent table, and of segments that no directory names.
-//! * `damage`: known damage to the index; the check of misses.
+//! * `careful_lookup`: known damage to the index; the check of misses.
 //! * `tree_op`, `trees`: changes of the tree; the B+-trees in DRAM.
 //! * `sampler`, `adapt`: operation counts and latencies; the number of backend threads.
 //! * `backend`: updating queues (the tree's work queues), their threads, and the tree's rebuild.
 //! * `run`: the tree's sorted run at close.
 //! * `paper_wal` (feature `lab`): the paper's HiKV_wal.
-//! * `inner`, `stats`: shared state of an open store; statistics.
+//! * `open_store`, `stats`: shared state of an open store; statistics.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `scan`, `sweep`: walks, removal of expired keys.
 //! * `recovery_walk`, `recover`, `verify`: recovery walk, recovery while serving, verification.
@@ -39,13 +39,13 @@
 mod adapt;
 mod backend;
 mod batch;
-mod damage;
+mod careful_lookup;
 mod entry;
 mod extents;
 mod hash;
-mod inner;
 mod layout;
 mod modes;
+mod open_store;
 mod options;
 #[cfg(feature = "lab")]
 mod paper_wal;

@@ -39,7 +39,7 @@ impl Wal {
         let mut record = [0; RECORD_BYTES as usize];
         record[..8].copy_from_slice(&sig.0.to_le_bytes());
         record[8..16].copy_from_slice(&position.raw().to_le_bytes());
-        pool.store_durable(line, &[&record]);
+        pool.store_and_flush(line, &[&record]);
         pool.fence();
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A miss counts only if the directory still names the same segment, by a word whose check bits are
 //! right. A split may have moved the key meanwhile, or the word may be damaged. In careful mode
-//! (`damage.rs`) a miss counts only if no slot of the key's buckets is damaged.
+//! (`careful_lookup.rs`) a miss counts only if no slot of the key's buckets is damaged.
 
 use lodestore_contract::Result;
 use lodestore_inplace::Reads;
@@ -10,8 +10,8 @@ use lodestore_media::NvPtr;
 
 use crate::entry::Entry;
 use crate::hash::Signature;
-use crate::inner::Inner;
 use crate::layout::BUCKET_BYTES;
+use crate::open_store::Inner;
 use crate::record::Record;
 use crate::table::{Hit, PREFETCH_BYTES, Segment, Table};
 
@@ -46,7 +46,7 @@ impl Inner {
         loop {
             let segment = self.table.likely_segment(&self.pool, sig);
             self.table.prefetch(&self.pool, segment, sig);
-            match self.table.find(&self.pool, segment, sig, key).inspect_err(|error| self.corrupt(error))? {
+            match self.table.find(&self.pool, segment, sig, key).inspect_err(|error| self.report_corruption(error))? {
                 Some(hit) => {
                     self.persist_read(sig, segment, Some(hit.at));
                     return self.check_found(&hit);

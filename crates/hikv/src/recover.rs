@@ -22,8 +22,8 @@ use lodestore_contract::{Error, Result};
 use lodestore_inplace::SealedExtent;
 use lodestore_media::NvPtr;
 
-use crate::inner::Inner;
 use crate::layout::{KIND_DIRECTORY, KIND_RUN, KIND_SEGMENT, PARTITIONED_MODE_FLAG, SEAL, SegmentHeader, run_word};
+use crate::open_store::Inner;
 use crate::planted;
 use crate::record::EXPIRY_TAG_FLAG;
 use crate::recovery_walk::walk_all;
@@ -153,7 +153,7 @@ impl Inner {
 /// Returns the run of the last clean stop; `None` if it is damaged or missing.
 fn load_run(inner: &Inner) -> Option<(Vec<u64>, Vec<NvPtr>)> {
     run::load(&inner.pool, inner.options.recovery_threads.max(1)).unwrap_or_else(|error| {
-        inner.corrupt(&error);
+        inner.report_corruption(&error);
         None
     })
 }

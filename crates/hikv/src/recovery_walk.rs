@@ -17,8 +17,8 @@ use lodestore_inplace::share_out;
 use lodestore_media::{NvPtr, Pool};
 
 use crate::entry::Entry;
-use crate::inner::Inner;
 use crate::layout::{ENTRY_BYTES, KIND_DIRECTORY, KIND_SEGMENT, SegmentHeader};
+use crate::open_store::Inner;
 use crate::planted;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::table::{Form, PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
@@ -57,7 +57,7 @@ pub(crate) fn walk_all(inner: &Inner) -> Result<Vec<u64>> {
     {
         inner.recovery.set_unsure();
         inner.recovery.count_corrupt();
-        inner.corrupt(&error);
+        inner.report_corruption(&error);
     }
     let pool = &inner.pool;
     let results = share_out(
@@ -106,7 +106,7 @@ fn walk_partition(inner: &Inner, partition: usize, result: &mut ThreadResult) ->
         if marks && let Err(error) = pool.allocator().mark_extent(pool, at, kind) {
             inner.recovery.set_unsure();
             inner.recovery.count_corrupt();
-            inner.corrupt(&error);
+            inner.report_corruption(&error);
         }
     };
     let _guard = pool.epochs().pin();
@@ -147,7 +147,7 @@ fn walk_segment(inner: &Inner, location: SegmentLocation, slots: &[Slot], marks:
             Verdict::Whole(record) => changed |= mark_and_add_record(inner, *slot, &record, marks, result),
             Verdict::BadRecord(record, error) => {
                 inner.recovery.count_corrupt();
-                inner.corrupt(&error);
+                inner.report_corruption(&error);
                 match record {
                     // A record with an intact key stays in the tree, for scans to report its damage
                     // in place.

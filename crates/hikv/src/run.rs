@@ -59,7 +59,7 @@ pub(crate) fn store(pool: &Pool, positions: &[u64]) -> Result<()> {
                 return Err(error);
             }
         };
-        pool.store_durable(at, &[&bytes]);
+        pool.store_and_flush(at, &[&bytes]);
         stored.push(at);
         next = at;
     }

@@ -16,7 +16,7 @@ use lodestore_contract::{Direction, Entry, EntryChunk, Error, Expiry, Pair, Resu
 use lodestore_inplace::Running;
 use lodestore_media::NvPtr;
 
-use crate::inner::{Inner, Records};
+use crate::open_store::{Inner, Records};
 use crate::record::Record;
 
 use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
@@ -61,7 +61,7 @@ impl Inner {
     fn read_live(&self, position: NvPtr) -> Result<Option<Record<'_>>> {
         let record = Record::read(&self.pool, position)?;
         if self.options.verify_reads {
-            record.check(position).inspect_err(|error| self.corrupt(error))?;
+            record.check(position).inspect_err(|error| self.report_corruption(error))?;
         }
         let expired = record.expiry().is_some_and(Expiry::is_past);
         Ok((!expired).then_some(record))
@@ -122,12 +122,12 @@ impl Inner {
                     record
                 }
                 Verdict::BadRecord(_, error) => {
-                    self.corrupt(&error);
+                    self.report_corruption(&error);
                     wrong.get_or_insert(error);
                     continue;
                 }
                 Verdict::Damaged(error) => {
-                    self.corrupt(&error);
+                    self.report_corruption(&error);
                     self.careful_mode.note_damage(&error);
                     wrong.get_or_insert(error);
                     continue;

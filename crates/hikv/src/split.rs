@@ -54,11 +54,11 @@ pub(crate) fn format(table: &Table, pool: &Pool) -> Result<()> {
     for partition in 0..table.shape.partitions {
         let segment = pool.allocator().alloc_extent(pool, u64::from(table.shape.segment_bytes), KIND_SEGMENT)?;
         let header = SegmentHeader { partition, depth: 0, prefix: 0 };
-        pool.store_durable(segment, &[&free_segment(table, pool, segment, header)]);
+        pool.store_and_flush(segment, &[&free_segment(table, pool, segment, header)]);
         let directory = pool.allocator().alloc_extent(pool, directory_bytes(0), KIND_DIRECTORY)?;
         let directory = Deep { at: directory, depth: 0 };
         let place = WordPlace::in_directory(directory, partition as usize, 0);
-        pool.store_durable(directory.at, &[&Deep { at: segment, depth: 0 }.pack(pool, place).to_le_bytes()]);
+        pool.store_and_flush(directory.at, &[&Deep { at: segment, depth: 0 }.pack(pool, place).to_le_bytes()]);
         pool.fence();
         let place = WordPlace::root(pool, partition as usize);
         pool.publish_u64(place.at, directory.pack(pool, place));
@@ -200,7 +200,7 @@ fn fill_sibling(
         put_entry(&mut image, offset as usize, entry);
     }
     replace_entries(pool, &leftovers);
-    pool.store_durable(at, &[&image]);
+    pool.store_and_flush(at, &[&image]);
     pool.fence_checked()?;
     Ok((at, moved))
 }
@@ -229,7 +229,7 @@ fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> 
         let place = WordPlace::in_directory(new, partition, index);
         image.extend_from_slice(&named[index as usize / 2].pack(pool, place).to_le_bytes());
     }
-    pool.store_durable(at, &[&image]);
+    pool.store_and_flush(at, &[&image]);
     pool.fence_checked()?;
     let root = WordPlace::root(pool, partition);
     // A recovery that reads the new root never sees the old directory: it must not sweep an extent

@@ -2,7 +2,7 @@
 
 use lodestore_contract::{ScrubStats, engine_statistics};
 
-use crate::inner::Inner;
+use crate::open_store::Inner;
 #[cfg(feature = "lab")]
 use crate::paper_wal::Wal;
 

@@ -15,11 +15,11 @@ use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 
 use crate::backend::{Backend, Config};
 use crate::extents;
-use crate::inner::{Inner, Records};
 use crate::layout::{
     ENGINE, FORMAT, GENERATION_SHIFT, KIND_BATCH, PARTITIONED_MODE_FLAG, SEAL, SYNC_MODE_FLAG, Superblock,
     WAL_MODE_FLAG, batch_roots, generation_word,
 };
+use crate::open_store::{Inner, Records};
 use crate::options::{Backends, HiKvOptions};
 #[cfg(feature = "lab")]
 use crate::paper_wal::Wal;

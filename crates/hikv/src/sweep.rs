@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::Result;
 use lodestore_inplace::Writes;
 
-use crate::inner::Inner;
+use crate::open_store::Inner;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
 use crate::table::Form;
 use crate::walk::walk;

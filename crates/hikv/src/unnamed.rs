@@ -6,8 +6,8 @@
 //! was done, and that the directory or its root word is older.
 //!
 //! Invariants:
-//! 1. An open that serves the store has zeroed each unnamed segment durably before. S may change
-//!    afterwards without regard to N, and a later owner of the space finds no entries.
+//! 1. Before an open serves the store, each unnamed segment is durably zeroed. Then S may change
+//!    independently of N, and the next owner of the space finds no entries.
 //! 2. A salvage that found damage zeroes nothing. It marks the store as damaged, so no later strict
 //!    open trusts the index.
 

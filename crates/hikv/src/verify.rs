@@ -6,8 +6,8 @@ use lodestore_contract::{Progress, Result, VerifyReport};
 use lodestore_inplace::{PIECE_BYTES, note_finding, verify_index, verify_pool};
 use lodestore_media::NvPtr;
 
-use crate::inner::Inner;
 use crate::layout::{GENERATION_SHIFT, SegmentHeader, generation_word};
+use crate::open_store::Inner;
 use crate::record::Record;
 use crate::table::{PREFETCH_BYTES, PREFETCH_RECORDS, SegmentLocation, Slot, Verdict};
 use crate::walk::{PREFIX_COUNT, walk_from};

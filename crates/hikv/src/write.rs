@@ -22,11 +22,11 @@ use lodestore_contract::{Error, Expiry, Result};
 use lodestore_inplace::{BoxedResult, Engine, Stored, Writes};
 use lodestore_media::{NvPtr, Pool};
 
-use crate::damage::Reuse;
+use crate::careful_lookup::Reuse;
 use crate::entry::Entry;
 use crate::hash::{Hashed, Target};
-use crate::inner::Inner;
 use crate::layout::ENTRY_BYTES;
+use crate::open_store::Inner;
 use crate::planted;
 use crate::probe::Probe;
 use crate::record::{EXPIRY_TAG_FLAG, Record};
@@ -67,7 +67,7 @@ impl Writes for Inner {
     }
 
     #[inline]
-    fn settled_table(&self, hash: Hashed) -> BoxedResult<Segment> {
+    fn durable_table(&self, hash: Hashed) -> BoxedResult<Segment> {
         let segment = self.segment(hash.sig)?;
         if self.is_unsettled() {
             self.persist_buckets(segment, hash.sig);
@@ -115,7 +115,7 @@ impl Writes for Inner {
     /// record, or one with a damaged key. The record's space is free after the next recovery.
     #[cold]
     fn clear_damage(&self, locked: &Locked<'_>, probe: &Probe, error: &Error, _is_put: bool) -> bool {
-        self.corrupt(error);
+        self.report_corruption(error);
         let Target { hash, key } = locked.target;
         for (slot, entry) in probe.candidates(&self.pool) {
             if is_of_another_key(&self.pool, slot, entry) {
@@ -153,7 +153,7 @@ impl Writes for Inner {
         if let Some(wal) = &self.wal {
             wal.log(&self.pool, hash.sig, NvPtr::NULL);
         }
-        self.pool.allocator().keep(found.record_at.untagged(), found.record.len());
+        self.pool.allocator().exclude_from_sweep(found.record_at.untagged(), found.record.len());
         let swapped = self.pool.cas_u128(found.at, found.entry.pair(), Entry::free(&self.pool, found.at).pair());
         assert!(swapped.is_ok(), "a live entry changes only under its stripe");
         self.persist(found.at, ENTRY_BYTES as usize);
@@ -169,7 +169,8 @@ impl Inner {
         let _held = self.stripes.lock_partition(hash.stripe.partition);
         let segment = self.segment(hash.sig)?;
         if self.probe_buckets(segment, hash.sig).free.is_none() {
-            split(&self.table, &self.pool, hash.sig, self.is_careful()).inspect_err(|error| self.corrupt(error))?;
+            split(&self.table, &self.pool, hash.sig, self.is_careful())
+                .inspect_err(|error| self.report_corruption(error))?;
         }
         Ok(())
     }
@@ -238,7 +239,7 @@ impl Inner {
         let naming = |slot| Entry::naming(slot, hash.sig.0, position_of(new), new.binding).pair();
         if let Some(hit) = old {
             let new = naming(hit.at);
-            self.pool.allocator().keep(hit.record_at.untagged(), hit.record.len());
+            self.pool.allocator().exclude_from_sweep(hit.record_at.untagged(), hit.record.len());
             let swapped = self.pool.cas_u128(hit.at, hit.entry.pair(), new);
             assert!(swapped.is_ok(), "a live entry changes only under its stripe");
             return Some(hit.at);

@@ -11,7 +11,7 @@ use lodestore_media::{BatchLogs, Guard, NvPtr, OpenState, Pool, Quiet};
 
 use crate::careful::CarefulMode;
 use crate::record::{Head, OwnField, Record, record_len};
-use crate::recovery::Recovery;
+use crate::recovery_progress::Recovery;
 
 /// Results of the hot paths, which fit two registers. A large result is copied in memory on return.
 /// Such a copy cannot begin before the stores after the last fence are done: measured, some 150 ns
@@ -178,12 +178,12 @@ impl Base {
 
     /// Reports an event to the owner's event sink, after the thread's current operation.
     pub fn report(&self, event: &Event) {
-        self.pool.tell(event);
+        self.pool.report_event(event);
     }
 
     /// Reports the error to the owner if it is corruption.
     #[cold]
-    pub fn corrupt(&self, error: &Error) {
+    pub fn report_corruption(&self, error: &Error) {
         if let Error::Corrupt { place, what, .. } = error {
             self.report(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }
@@ -193,7 +193,7 @@ impl Base {
     /// and in the number of damaged places.
     #[cold]
     pub fn count_damage(&self, error: &Error) {
-        self.corrupt(error);
+        self.report_corruption(error);
         self.recovery.count_corrupt();
         self.careful_mode.note_damage(error);
     }
@@ -215,7 +215,7 @@ impl Base {
         let at = self.pool.allocator().alloc(&self.pool, len)?;
         assert!(at.tag() == 0 && !at.is_null(), "the allocator hands out aligned places");
         let head = Head::new(&self.pool, at, own, key, value, expiry);
-        self.pool.store_durable(at, &[head.as_bytes(), key, value]);
+        self.pool.store_and_flush(at, &[head.as_bytes(), key, value]);
         Ok(Stored { at, len, expires, binding: head.binding() })
     }
 
@@ -230,7 +230,7 @@ impl Base {
     /// Frees a record that will not be published, and returns the error.
     #[cold]
     pub fn discard_stored(&self, stored: Option<Stored>, error: Error) -> Box<Error> {
-        self.corrupt(&error);
+        self.report_corruption(&error);
         self.free_stored(stored);
         Box::new(error)
     }

@@ -4,6 +4,7 @@ use lodestore_contract::limits::{check_batch, check_conditions};
 use lodestore_contract::{Batch, BatchOp, Commit, Condition, Expiry, Result};
 
 use crate::base::{BoxedResult, Stored};
+use crate::full_store::retry_after_reclaim;
 use crate::index::{Index, Target, TargetOf};
 use crate::planted;
 use crate::write::Writes;
@@ -45,7 +46,7 @@ pub trait Batches: Writes {
         match self.try_batch(&mut items, &required) {
             Ok(commit) => Ok(commit),
             Err(error) => {
-                let outcome = self.second_try(*error, || self.try_batch(&mut items, &required));
+                let outcome = retry_after_reclaim(self, *error, || self.try_batch(&mut items, &required));
                 let check = || self.try_batch(&mut [], &required).map_err(|error| *error);
                 outcome.or_else(|error| Commit::after_refusal(error, check))
             }

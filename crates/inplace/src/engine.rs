@@ -1,12 +1,11 @@
-//! The life of an engine's state from open to close, and the space that its writes need.
+//! The life of an engine's state from open to close, its DRAM budget, and its sweep.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Error, Event, Result, VerifyReport};
-use lodestore_media::Quiet;
 
-use crate::base::{Base, BoxedResult};
+use crate::base::Base;
 
 /// Bytes of records that a verification reads under one guard, and the scrub between two pauses.
 pub const PIECE_BYTES: u64 = 1 << 20;
@@ -70,43 +69,6 @@ pub trait Engine: Deref<Target = Base> + Sized + Send + Sync + 'static {
     /// # Errors
     /// Errors of saving: the store is left as after a crash.
     fn save(&self) -> Result<()>;
-
-    /// Retries once if the store seems full and space waits to be freed. The caller holds no stripe
-    /// and no guard.
-    ///
-    /// # Errors
-    /// Errors of the first attempt, or of the second.
-    #[cold]
-    fn second_try<T>(&self, error: Error, attempt: impl FnOnce() -> BoxedResult<T>) -> Result<T> {
-        if !matches!(error, Error::Full { .. }) || !self.reclaim() {
-            return Err(error);
-        }
-        attempt().map_err(|error| {
-            if let Error::Full { needed, .. } = &*error {
-                self.report(&Event::Full { needed: *needed });
-            }
-            *error
-        })
-    }
-
-    /// Frees space that waits for recovery's sweep, for queued operations, or for the end of
-    /// readers. Returns whether a second attempt may succeed.
-    #[cold]
-    fn reclaim(&self) -> bool {
-        // Inside another operation of this store, or a call of its sink, it would deadlock.
-        if self.pool.is_engaged() || self.recovery.wait_done().is_err() || self.drain().is_err() {
-            return false;
-        }
-        if Quiet::is_now() {
-            // Inside an operation of another store: a holder of a guard here may wait for that
-            // store, thus guards must not be waited for.
-            self.pool.epochs().reclaim_patiently(&self.pool);
-            return true;
-        }
-        self.pool.epochs().synchronize();
-        self.pool.epochs().reclaim(&self.pool);
-        true
-    }
 
     /// Rejects a new key above the DRAM budget.
     ///

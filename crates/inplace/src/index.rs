@@ -94,7 +94,7 @@ pub trait Index: Engine {
         match found {
             Some(found) if found.is_live()? => {
                 if verifies {
-                    found.record.check(found.record_at).inspect_err(|error| self.corrupt(error))?;
+                    found.record.check(found.record_at).inspect_err(|error| self.report_corruption(error))?;
                 }
                 Ok(Some(found.record))
             }

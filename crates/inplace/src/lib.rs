@@ -22,8 +22,9 @@
 //! * `careful`: the check of misses after damage.
 //! * `stripe`: writer locks.
 //! * [`planted`]: planted faults.
-//! * `recovery`: progress of the background recovery, and helper threads of a rebuild.
-//! * `engine`: the life of an engine's state, and the space that its writes need.
+//! * `recovery_progress`: progress of the background recovery, and helper threads of a rebuild.
+//! * `engine`: the life of an engine's state, its DRAM budget, its sweep.
+//! * `full_store`: what a write does when the medium is full.
 //! * `index`: how an engine finds keys, and the walk over all of them.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `seal`: checksums of the index from a clean stop.
@@ -40,13 +41,14 @@ mod begin;
 mod careful;
 mod copy;
 mod engine;
+mod full_store;
 mod index;
 pub mod options;
 #[doc(hidden)]
 pub mod planted;
 mod read;
 mod record;
-mod recovery;
+mod recovery_progress;
 mod running;
 mod seal;
 mod store;
@@ -66,7 +68,7 @@ pub use engine::{Engine, PIECE_BYTES};
 pub use index::{Found, FoundIn, Index, Target, TargetOf, WALK_POSITION_COUNT, unvouched};
 pub use read::Reads;
 pub use record::{Head, OwnField, Record, copied_key, record_len};
-pub use recovery::{Recovery, share_out};
+pub use recovery_progress::{Recovery, share_out};
 pub use running::{BackgroundPlan, Running};
 pub use seal::{Seal, SealCheck, SealedExtent};
 pub use store::{OpenStore, StoreEngine};

@@ -80,10 +80,10 @@ pub trait Reads: Index {
     #[inline]
     fn check_found<'a>(&'a self, found: &FoundIn<'a, Self>) -> Result<Option<Record<'a, Self::Own>>> {
         if !found.is_bound {
-            return Err(unvouched(found.record_at)).inspect_err(|error| self.corrupt(error));
+            return Err(unvouched(found.record_at)).inspect_err(|error| self.report_corruption(error));
         }
         if self.verifies_reads() {
-            found.record.check(found.record_at).inspect_err(|error| self.corrupt(error))?;
+            found.record.check(found.record_at).inspect_err(|error| self.report_corruption(error))?;
         }
         let is_expired = found.record.expiry().is_some_and(Expiry::is_past);
         Ok((!is_expired).then_some(found.record))

@@ -40,7 +40,7 @@ use lodestore_media::{ExtentKind, NvPtr, OpenReport, Pool, crc32c_seeded, u64_at
 use body::{append_item, check_job, jobs_of, read_body, store_body};
 
 use crate::planted;
-use crate::recovery::share_out;
+use crate::recovery_progress::share_out;
 
 /// Offset of the head in the root area.
 const HEAD_AT: u64 = Pool::ROOT_BYTES - 64;
@@ -281,7 +281,7 @@ fn sum(pool: &Pool, at: NvPtr, bytes: &[u8]) -> u32 {
 #[cold]
 fn report_corrupt(pool: &Pool, error: &Error) {
     if let Error::Corrupt { place, what, .. } = error {
-        pool.tell(&Event::Corruption { found_by: FoundBy::Open, place: place.clone(), what: what.clone() });
+        pool.report_event(&Event::Corruption { found_by: FoundBy::Open, place: place.clone(), what: what.clone() });
     }
 }
 

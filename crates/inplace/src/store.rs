@@ -13,6 +13,7 @@ use lodestore_media::{OpenReport, Pool, PoolOptions};
 
 use crate::batch::Batches;
 use crate::copy::CopySource;
+use crate::full_store::retry_after_reclaim;
 use crate::index::WALK_POSITION_COUNT;
 use crate::read::{Reads, multi_get};
 use crate::running::{BackgroundPlan, Running};
@@ -123,7 +124,7 @@ impl<E: StoreEngine> OpenStore<E> {
         check_value(value)?;
         match put(&*self.inner, key, value, expiry, when) {
             Ok(done) => Ok(done),
-            Err(error) => self.inner.second_try(*error, || put(&*self.inner, key, value, expiry, when)),
+            Err(error) => retry_after_reclaim(&*self.inner, *error, || put(&*self.inner, key, value, expiry, when)),
         }
     }
 
@@ -132,7 +133,7 @@ impl<E: StoreEngine> OpenStore<E> {
         check_key(key)?;
         match change(&*self.inner, key, decide) {
             Ok(()) => Ok(()),
-            Err(error) => self.inner.second_try(*error, || change(&*self.inner, key, decide)),
+            Err(error) => retry_after_reclaim(&*self.inner, *error, || change(&*self.inner, key, decide)),
         }
     }
 

@@ -54,7 +54,7 @@ pub trait Writes: Index {
 
     /// Returns the part of the index that a key belongs to, under the key's stripe. Makes durable
     /// what a killed process left unflushed at the key's place.
-    fn settled_table(&self, hash: Self::Hash) -> BoxedResult<Self::Table>;
+    fn durable_table(&self, hash: Self::Hash) -> BoxedResult<Self::Table>;
 
     /// Reads the key's place in the index.
     fn probe(&self, locked: &Locked<'_, Self>) -> Self::Probe;
@@ -121,7 +121,7 @@ fn lock_key<'a, E: Writes>(engine: &'a E, target: TargetOf<'a, E>) -> BoxedResul
     if engine.changes.is_active() {
         held = record_change(engine, target, held);
     }
-    Ok(Locked { target, held, table: engine.settled_table(target.hash)? })
+    Ok(Locked { target, held, table: engine.durable_table(target.hash)? })
 }
 
 /// Records a key that is about to be written. May wait for the copier, and then acquires the stripe
@@ -214,7 +214,7 @@ pub(crate) fn change<E: Writes>(engine: &E, key: &[u8], decide: &mut Decide<'_, 
     loop {
         let mut locked = lock_key(engine, target)?;
         let probe = engine.probe(&locked);
-        let old = engine.find_old(&locked, &probe).inspect_err(|error| engine.corrupt(error))?;
+        let old = engine.find_old(&locked, &probe).inspect_err(|error| engine.report_corruption(error))?;
         if old.is_none() {
             engine.check_miss(&locked)?;
         }
@@ -223,7 +223,7 @@ pub(crate) fn change<E: Writes>(engine: &E, key: &[u8], decide: &mut Decide<'_, 
         if let Some(found) = live
             && engine.verifies_reads()
         {
-            found.record.check(found.record_at).inspect_err(|error| engine.corrupt(error))?;
+            found.record.check(found.record_at).inspect_err(|error| engine.report_corruption(error))?;
         }
         let (value, expiry) =
             match decide(live.map(|found| found.record.value()), live.and_then(|found| found.record.expiry())) {

@@ -24,11 +24,11 @@ fn main() {
         pool.medium_name(),
         lodestore_media::flush_instruction()
     );
-    println!("{:>6} {:>22} {:>22}", "bytes", "store_durable+fence", "store+flush+fence");
+    println!("{:>6} {:>22} {:>22}", "bytes", "store_and_flush+fence", "store+flush+fence");
     let source = vec![7u8; 4096];
     for len in [64, 128, 256, 280, 296, 304, 320, 512, 1024, 4096] {
         let durable_record = |pool: &Pool, at: NvPtr| {
-            pool.store_durable(at, &[&source[..24], &source[24..len]]);
+            pool.store_and_flush(at, &[&source[..24], &source[24..len]]);
             pool.fence();
         };
         let plain_record = |pool: &Pool, at: NvPtr| {

@@ -431,7 +431,7 @@ impl Log {
         self.stamp += 1;
         record::encode(&mut self.bytes, at, self.stamp, stores);
         assert!(first * self.head_bytes() + self.bytes.len() as u64 <= self.capacity, "the turn has the room");
-        pool.store_durable(at, &[&self.bytes]);
+        pool.store_and_flush(at, &[&self.bytes]);
         pool.allocator().note_written(pool, self.at, self.bytes.len() as u64);
         at
     }

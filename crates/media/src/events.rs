@@ -3,8 +3,9 @@
 //!
 //! Events that occur while a thread is [`Quiet`] wait, and are reported when the thread's last
 //! quiet scope ends. An engine's operation is quiet for as long as its epoch guard lives, and so is
-//! any code that acquires a lock outside of one. All reports use [`Pool::tell`](crate::Pool::tell).
-//! A sink's own calls are quiet as well: their events are reported after the current one, and once.
+//! any code that acquires a lock outside of one. All reports use
+//! [`Pool::report_event`](crate::Pool::report_event). A sink's own calls are quiet as well: their
+//! events are reported after the current one, and once.
 //! A sink that reads a damaged key on each event about it therefore terminates.
 
 use std::cell::{Cell, RefCell};

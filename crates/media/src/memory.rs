@@ -244,7 +244,7 @@ impl Memory {
 
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
-    pub(crate) fn store_durable(&self, at: NvPtr, parts: &[&[u8]]) {
+    pub(crate) fn store_and_flush(&self, at: NvPtr, parts: &[&[u8]]) {
         let len = parts.iter().map(|part| part.len()).sum();
         let address = self.address(at, len);
         if let Persist::Lines(instruction) = self.persist

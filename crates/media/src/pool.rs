@@ -207,7 +207,7 @@ impl Pool {
         self.sync_header()?;
         tables.findings().iter().for_each(|found| {
             let (place, what) = (found.place.clone(), found.what.clone());
-            self.tell(&Event::Corruption { found_by: FoundBy::Open, place, what });
+            self.report_event(&Event::Corruption { found_by: FoundBy::Open, place, what });
         });
         self.alloc.open(self, tables, opening.clean)
     }
@@ -355,7 +355,7 @@ impl Pool {
 
     /// Reports an event to the owner's event sink: at once, or after the thread's
     /// [`Quiet`](crate::Quiet) scope.
-    pub fn tell(&self, event: &Event) {
+    pub fn report_event(&self, event: &Event) {
         if let Some(sink) = &self.opts.events {
             events::report(sink, event);
         }
@@ -364,11 +364,11 @@ impl Pool {
     /// Returns whether the calling thread is in an operation on this pool, or in a call of its
     /// owner's sink. Such a thread must not wait for other users of the pool.
     pub fn is_engaged(&self) -> bool {
-        self.epochs().is_pinned() || self.is_telling()
+        self.epochs().is_pinned() || self.is_reporting()
     }
 
     /// Returns whether the calling thread is in a call of its owner's sink.
-    pub fn is_telling(&self) -> bool {
+    pub fn is_reporting(&self) -> bool {
         self.opts.events.as_ref().is_some_and(events::is_in_call_of)
     }
 

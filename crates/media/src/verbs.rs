@@ -37,8 +37,8 @@ impl Pool {
     /// on lines of 64 bytes are the cheapest.
     #[inline]
     #[cfg_attr(feature = "sim", track_caller)]
-    pub fn store_durable(&self, at: NvPtr, parts: &[&[u8]]) {
-        self.memory.store_durable(at, parts);
+    pub fn store_and_flush(&self, at: NvPtr, parts: &[&[u8]]) {
+        self.memory.store_and_flush(at, parts);
     }
 
     /// Stores zeros. Same rule and same panic as [`Self::store`].

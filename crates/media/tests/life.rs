@@ -51,7 +51,7 @@ fn an_open_at_process_syncs_the_header_of_a_file_and_nothing_else() {
         let (pool, report) = open(&dir, PoolOptions::default());
         assert!(report.clean);
         assert_eq!(pool.flushes(), pages, "pages synced on {}", pool.medium_name());
-        pool.store_durable(pool.layout(0).expect("region 0").chunk(0), &[&[9; 200]]);
+        pool.store_and_flush(pool.layout(0).expect("region 0").chunk(0), &[&[9; 200]]);
         pool.fence();
         assert_eq!(pool.flushes(), pages);
     }

@@ -13,7 +13,7 @@ fn options() -> PoolOptions {
 /// Publishes a value, stored in `region`, in the root.
 fn publish(pool: &Pool, region: u16, value: u64) {
     let at = pool.layout(region).expect("there").chunk(9);
-    pool.store_durable(at, &[&value.to_le_bytes()]);
+    pool.store_and_flush(at, &[&value.to_le_bytes()]);
     pool.fence();
     pool.publish_u64(pool.root(), at.raw());
     pool.flush(pool.root(), 8);

@@ -15,7 +15,7 @@ fn process_durability_executes_no_flush_and_no_fence() {
         let pool = create(&dir, small());
         let at = pool.layout(0).expect("region 0").chunk(0);
         assert!(!pool.persists());
-        pool.store_durable(at, &[b"one", b"two"]);
+        pool.store_and_flush(at, &[b"one", b"two"]);
         pool.flush(at, 6);
         pool.fence();
         assert_eq!(pool.bytes(at, 6), Some(&b"onetwo"[..]));
@@ -32,7 +32,7 @@ fn emulated_dax_counts_each_line_and_each_fence() {
         assert!(pool.persists() && pool.medium_name().contains("emulating dax"));
         let at = pool.layout(0).expect("region 0").chunk(0);
         let (flushes, fences) = (pool.flushes(), pool.fences());
-        pool.store_durable(at.add(16), &[&[1; 100], &[2; 196]]);
+        pool.store_and_flush(at.add(16), &[&[1; 100], &[2; 196]]);
         assert_eq!(pool.flushes() - flushes, 5);
         pool.fence();
         pool.store(at.add(1024), &[3; 65]);
@@ -56,7 +56,7 @@ fn power_on_an_ordinary_file_syncs_pages() {
     let (flushes, fences) = (pool.flushes(), pool.fences());
     // Two records on one page, one on the next two: three pages in one sync.
     for offset in [0, 600, 8100] {
-        pool.store_durable(at.add(offset), &[&[9; 200]]);
+        pool.store_and_flush(at.add(offset), &[&[9; 200]]);
     }
     pool.fence();
     pool.check().expect("synced");
@@ -84,7 +84,7 @@ fn a_record_of_many_parts_is_whole_on_a_regular_file_at_power() {
     };
     pool.store(at, &[7; 100]);
     pool.store(at.add(100 + whole.len() as u64), &[8; 100]);
-    pool.store_durable(at.add(100), &parts);
+    pool.store_and_flush(at.add(100), &parts);
     shown(&pool);
     pool.store_parts(at.add(100), &[&[0; 10], &[], &whole[10..]]);
     pool.store_parts(at.add(100), &[&[], &whole[..10], &[]]);
@@ -126,7 +126,7 @@ fn writes_outside_every_region_panic() {
     let outside = NvPtr::new(0, (1 << 20) - 4);
     let panics = |work: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err();
     assert!(panics(&|| pool.store(outside, b"12345")));
-    assert!(panics(&|| pool.store_durable(outside, &[b"123", b"45"])));
+    assert!(panics(&|| pool.store_and_flush(outside, &[b"123", b"45"])));
     assert!(panics(&|| pool.zero(outside, 5)));
     assert!(panics(&|| pool.publish_u64(NvPtr::new(7, 0), 1)));
     assert!(panics(&|| pool.publish_u64(pool.root().add(4), 1)));

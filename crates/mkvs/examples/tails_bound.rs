@@ -6,7 +6,7 @@
 //! device pauses for 2 ms every 200 ms. There are four ways to choose a device:
 //! * `single` asks the device with the shortest queue.
 //! * `hedged` asks another device whenever the p95 of latencies has passed without an answer, for
-//!   at most a twentieth of the requests: the rule of `compete.rs`.
+//!   at most a twentieth of the requests: the rule of `group_read.rs`.
 //! * `pulled` has one queue for all devices. A free device pulls the next request. A request that
 //!   has lasted one and a half units also goes to the next free device. This is close to the best
 //!   without knowledge of the future.

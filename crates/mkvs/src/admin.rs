@@ -377,9 +377,9 @@ impl Group {
     }
 
     /// Checks that the member at this position may be removed. An active member may be removed if
-    /// the others are enough for a write. A member that is out already may be removed if another
-    /// one is active. The active members have everything, although they may be too few for a write
-    /// until the new one has joined.
+    /// the others are enough for a write. An inactive member may be removed if another member is
+    /// active: active members have all acknowledged writes. They may be too few for new writes
+    /// until the replacement has joined.
     ///
     /// # Errors
     /// [`Error::TooFewDevices`].

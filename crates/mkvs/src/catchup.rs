@@ -1,5 +1,5 @@
 //! Catch-up of a member that lacks operations: from another member's operation log, or by a full
-//! copy (`fill.rs`).
+//! copy (`state_transfer.rs`).
 //!
 //! 1. Operations in its log that the group does not have are removed (operations of an epoch that
 //!    ended without them). Until this is complete, its record says *partial*; after a crash, a

@@ -1,7 +1,7 @@
 //! Copies of the whole matrix while it is written ([`lodestore_contract::copy`]).
 //!
 //! A write records its key under its stripe (`inner.rs`). A move to another group does the same
-//! (`shape.rs`).
+//! (`topology.rs`).
 //!
 //! * **Groups of several devices.** A write holds its stripe exclusively until it has ended. The
 //!   copier shares the stripe while it reads a key.
@@ -29,9 +29,9 @@ use crate::command::Query;
 use crate::group::Group;
 use crate::inner::Inner;
 use crate::route::KeyHash;
-use crate::shape::{HeldShape, Shared};
 use crate::source::{Source, merge};
 use crate::stripes::Stripe;
+use crate::topology::{HeldShape, Shared};
 use crate::walk::{PageContents, PageLimits, Shares, StoredValue, key_count};
 
 /// Limits of one part of the walk, for each group.

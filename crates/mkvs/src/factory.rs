@@ -8,13 +8,13 @@ use lodestore_media::StoreDir;
 
 use crate::apply::is_refusal;
 use crate::device::Device;
-use crate::doubt::Doubt;
 use crate::host::Host;
 use crate::label::Label;
 use crate::layout::{DeviceRecord, Matrix, Member};
 use crate::oplog::{LogLimits, OpLog};
 use crate::options::{Inline, MkvsOptions};
 use crate::places::{New, NewStores, OpenMode, Part, Place, Places};
+use crate::salvage_doubts::Doubt;
 
 /// Returns a random id, almost certainly unique among matrices and devices.
 pub(crate) fn new_id() -> u64 {

@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. Sequence numbers have no holes; an operation is queued at all active members or at none.
 //! 2. Lock order: `changes` of the matrix; stripes, first of a key's old group, then of its new
-//!    one; the gate of walks (`shape.rs`), which a walk acquires while it holds no stripe; a
+//!    one; the gate of walks (`topology.rs`), which a walk acquires while it holds no stripe; a
 //!    processor held by catch-up; the sequencer; a device's queue; then one of: a write's votes, a
 //!    device's holes, a log, the host's description. Exception: `reelection.rs` acquires processors
 //!    under the sequencer. No member is active then, and the only thread that holds processors of
@@ -17,8 +17,8 @@
 //!    come directly before the description.
 //! 3. No thread waits for a device while it holds the sequencer, with three exceptions: admitting a
 //!    member, for at most `SEQUENCER_HOLD_MAX` (`catchup.rs`); starting the log of a copied member
-//!    (`fill.rs`); and re-electing a leader while the members replay their logs. No member is
-//!    active in the last case.
+//!    (`state_transfer.rs`); and re-electing a leader while the members replay their logs. No
+//!    member is active in the last case.
 //! 4. A member that lacks an operation which is or may be acknowledged is not active. A `filling`
 //!    member receives operations and has no vote. The description names the active members
 //!    durably before two events: the acknowledgement of a write that a removed member lacks
@@ -33,13 +33,13 @@ use lodestore_contract::{Error, Expiry, Result, Store};
 
 use crate::command::Query;
 use crate::device::{Device, Failure};
-use crate::doubt::Doubts;
 use crate::filter::Filter;
 use crate::host::Host;
 use crate::layout::MemberState;
 use crate::options::{Filtering, MkvsOptions};
 use crate::planted;
 use crate::route::KeyHash;
+use crate::salvage_doubts::Doubts;
 use crate::stripes::{Stripe, Stripes};
 use crate::{lock, read};
 
@@ -314,10 +314,10 @@ impl Group {
         Ok(Vec::new())
     }
 
-    /// Returns whether an epoch may count an additional member that has everything. Members may
-    /// have left while the others were too few to record it. They may be the only ones with
-    /// acknowledged writes. As many members as a write needs must execute everything before the
-    /// description stops counting them.
+    /// Returns whether the next epoch may count one more member that has all operations. Members
+    /// may have left while the others were too few to record it, and may be the only ones with some
+    /// acknowledged writes. The description counts them until as many members as a write needs have
+    /// executed all operations.
     ///
     /// # Errors
     /// Errors of the host's store.

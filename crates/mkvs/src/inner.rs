@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::keeper::Keeper;
 use crate::options::MkvsOptions;
 use crate::route::KeyHash;
-use crate::shape::{Owned, Shape, Shared};
+use crate::topology::{Owned, Shape, Shared};
 use crate::walk::StoredValue;
 
 /// State shared by the threads.

@@ -3,13 +3,12 @@
 //! thread finds devices that hang, and another one sends events to the owner. Neither waits for a
 //! keeper, which may spend hours on a copy.
 //!
-//! Invariant
-//! A group has one keeper. Catch-up locks the sequencer while it holds a device's processor
-//! (`catchup.rs`, `fill.rs`). Choosing a leader waits for processors while it holds the sequencer
-//! (`reelection.rs`). The two cannot deadlock, because one thread does both: a group's copy,
-//! catch-up and re-election never run concurrently. A keeper that may hang in a replaced member
-//! gets a successor. When the old keeper continues, it finds that this member cannot join, and
-//! ends.
+//! Invariant A group has one keeper. Catch-up locks the sequencer while it holds a device's
+//! processor (`catchup.rs`, `state_transfer.rs`). Choosing a leader waits for processors while it
+//! holds the sequencer (`reelection.rs`). The two cannot deadlock, because one thread does both: a
+//! group's copy, catch-up and re-election never run concurrently. A keeper that may hang in a
+//! replaced member gets a successor. When the old keeper continues, it finds that this member
+//! cannot join, and ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +26,7 @@ use crate::layout::MemberState;
 use crate::lock;
 use crate::operation::Mutation;
 use crate::route::KeyHash;
-use crate::shape::Shape;
+use crate::topology::Shape;
 
 /// Maximum number of damaged keys queued for repair.
 pub(crate) const DAMAGED_MAX: usize = 4096;

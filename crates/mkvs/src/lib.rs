@@ -29,51 +29,49 @@
 //! * `filter`, `stripes`: counting Bloom filter; key locks.
 //! * `walk`, `apply`: paged walks over a store; application of operations.
 //! * `label`, `places`, `oplog`: device labels, source of stores, operation log.
-//! * `doubt`, `rate_limit`: doubts of a salvage; rate limit of copies.
+//! * `salvage_doubts`, `rate_limit`: doubts of a salvage; rate limit of copies.
 //! * `command`, `device`: device commands; the processor that executes them.
 //! * `advice`, `host`, `salvage`: lost host stores; the host's store; writes given up.
 //! * `group`: members, sequence of operations, and key states of a group.
-//! * `commit`, `sole`: commit path of a group; writes to a single device.
-//! * `compete`: single, hedged and raced reads.
-//! * `catchup`, `fill`, `leader`: catch-up from a log, state transfer, leader choice.
-//! * `in_doubt`, `reelection`: in-doubt writes; groups without active members.
-//! * `shape`: the groups, and the move of keys to added ones.
+//! * `group_write`, `single_device`: commit path of a group; writes to a single device.
+//! * `group_read`: single, hedged and raced reads.
+//! * `catchup`, `state_transfer`, `leader`: catch-up from a log, state transfer, leader choice.
+//! * `in_doubt_writes`, `reelection`: in-doubt writes; groups without active members.
+//! * `topology`: the groups, and the move of keys to added ones.
 //! * `source`: the stores that walks read.
 //! * `inner`: shared state of an open matrix.
 //! * `scan`, `copy`, `filter_rebuild`: merged walks, whole-store copies, filter rebuild.
 //! * `creation`, `recover`: record of an unfinished creation; creation and opening.
 //! * `factory`, `log_replay`: stores of a device; replay of a device's log.
-//! * `keeper`, `wait`: background maintenance; waits for it.
-//! * `stats`, `account`: statistics; clean stop.
+//! * `keeper`, `maintenance_wait`: background maintenance; waits for it.
+//! * `stats`, `close`: statistics; clean stop.
 //! * `verify`: verification of each store, and of members against each other.
 //! * `admin`: replacement of devices, addition of groups, status.
 //! * `store`: the operations of the contract.
 //! * `fuzz` (feature): parsers for the fuzz targets.
 #![forbid(unsafe_code)]
 
-mod account;
 mod admin;
 mod advice;
 mod apply;
 mod catchup;
+mod close;
 mod codec;
 mod command;
-mod commit;
-mod compete;
 mod copy;
 mod creation;
 mod device;
-mod doubt;
 mod events;
 mod factory;
-mod fill;
 mod filter;
 mod filter_rebuild;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod group;
+mod group_read;
+mod group_write;
 mod host;
-mod in_doubt;
+mod in_doubt_writes;
 mod inner;
 mod keeper;
 mod label;
@@ -81,6 +79,7 @@ mod latency;
 mod layout;
 mod leader;
 mod log_replay;
+mod maintenance_wait;
 mod operation;
 mod oplog;
 mod options;
@@ -92,15 +91,16 @@ mod recover;
 mod reelection;
 mod route;
 mod salvage;
+mod salvage_doubts;
 mod scan;
-mod shape;
-mod sole;
+mod single_device;
 mod source;
+mod state_transfer;
 mod stats;
 mod store;
 mod stripes;
+mod topology;
 mod verify;
-mod wait;
 mod walk;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -19,13 +19,12 @@ use lodestore_contract::{Durability, Error, Result};
 
 use crate::advice::{default_path, explain_host, export_devices};
 use crate::catchup::last_epoch;
-use crate::commit::Required;
 use crate::creation::Creation;
 use crate::device::Device;
-use crate::doubt::{Doubt, Doubts};
 use crate::factory::{DeviceFactory, explain_full, id_of, open_part};
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
+use crate::group_write::Required;
 use crate::host::Host;
 use crate::layout::{CleanRecord, GroupRecord, Matrix, Member, MemberState};
 use crate::leader::{LeaderChoice, replay_logs, select_leader};
@@ -34,6 +33,7 @@ use crate::options::MkvsOptions;
 use crate::places::{New, NewStores, Part, Places};
 use crate::planted;
 use crate::salvage::check_given_up;
+use crate::salvage_doubts::{Doubt, Doubts};
 
 /// An opened matrix.
 pub(crate) struct Opened {

@@ -1,6 +1,6 @@
-//! Re-election of a leader in a group without active members: devices are present, but all of them
-//! lack operations, for want of space. A member that has everything which may be acknowledged leads
-//! again, as at an open. In-doubt operations are kept or rolled back, on all members alike.
+//! Re-election of a leader in a group without active members: devices are present, but each of them
+//! lacks operations because it ran out of space. The new leader has every operation that may have
+//! been acknowledged, as at an open. In-doubt operations are kept or rolled back on all members.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use lodestore_contract::Result;
 
 use crate::catchup::log_of;
-use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::layout::MemberState;
 use crate::leader::LeaderChoice;
 use crate::lock;
 use crate::recover::choose_leader;
+use crate::salvage_doubts::Doubt;
 
 /// Maximum wait for a device's processor. After that, the election is tried again later.
 const PROCESSOR_TIMEOUT: Duration = Duration::from_millis(100);

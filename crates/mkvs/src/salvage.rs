@@ -15,11 +15,11 @@ use std::path::Path;
 
 use lodestore_contract::{Error, Result};
 
-use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::layout::{GroupRecord, Matrix, Member};
 use crate::lock;
 use crate::planted;
+use crate::salvage_doubts::Doubt;
 
 impl Group {
     /// Returns the reasons for which a strict open is refused. Empty unless the open is a salvage.

@@ -34,9 +34,8 @@ impl Source {
 }
 
 impl Group {
-    /// Calls `each` for every key of the first of these stores that shows all keys, and of the
-    /// stores before it. A key may come more than once. Returns the error that prevented a complete
-    /// list.
+    /// Calls `each` for the keys of the stores in order, up to the first store that shows all keys.
+    /// A key may be passed more than once. Returns the error that prevented a complete list.
     ///
     /// # Errors
     /// Errors of the stores, except damage; errors of `each`.

@@ -27,7 +27,7 @@ use crate::operation::Mutation;
 use crate::options::MkvsOptions;
 use crate::places::Places;
 use crate::recover::{self, Opened};
-use crate::shape::Shape;
+use crate::topology::Shape;
 use crate::{lock, verify};
 
 /// A matrix of devices, created and opened with stores that its owner provides.

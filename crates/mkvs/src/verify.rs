@@ -8,10 +8,10 @@ use lodestore_contract::{Error, Progress, Result, Store, VerifyReport};
 
 use crate::catchup::log_of;
 use crate::device::Device;
-use crate::doubt::Doubt;
 use crate::group::Group;
 use crate::lock;
 use crate::route::KeyHash;
+use crate::salvage_doubts::Doubt;
 use crate::walk::each_key;
 
 /// Adds the report of a part, with the part's name before each place.
@@ -116,7 +116,7 @@ fn verify_store(report: &mut VerifyReport, store: &dyn Store, name: &str, counts
 }
 
 /// Checks whether copies with gaps lack pairs, compared with a member that shows all pairs. A copy
-/// that lacks none counts as whole from then on.
+/// that lacks no pair loses its mark of a gap.
 fn close_gaps(group: &Group, seed: u64) -> Result<()> {
     let active = group.active();
     let mut open: Vec<_> = active.iter().filter(|device| device.has_gaps()).collect();

@@ -31,9 +31,9 @@ use lodestore_inplace::{BatchInProgress, Batches, BoxedResult, Engine, ItemOf, R
 use lodestore_media::{NvPtr, Word};
 
 use crate::hash::Hashed;
-use crate::inner::Inner;
 use crate::layout::LINE_SLOTS;
 use crate::line::{count_slot, free_slot};
+use crate::open_store::Inner;
 use crate::slot::{SLOT_BYTES, Slot};
 use crate::stripe::{Held, Target};
 use crate::table::Table;
@@ -123,7 +123,7 @@ impl Batches for Inner {
                     continue;
                 }
             }
-            plan.old.iter().for_each(|(at, len)| self.pool.allocator().keep(*at, *len));
+            plan.old.iter().for_each(|(at, len)| self.pool.allocator().exclude_from_sweep(*at, *len));
             turn.commit(&self.pool, &plan.stores)?;
             for reserved in &plan.emptied {
                 self.free_held_slot(reserved.salt, reserved.at, reserved.slot);
@@ -194,7 +194,7 @@ impl Inner {
                     None
                 }
                 Err(error) => {
-                    self.corrupt(&error);
+                    self.report_corruption(&error);
                     return Err(PlanError::Refused(error));
                 }
             };

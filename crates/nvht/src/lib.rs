@@ -5,7 +5,7 @@
 //! bytes for each chunk of the medium. After a clean stop it also reads the allocator's occupancy
 //! and, once and in order, the tables, to compare them with the stop's seal.
 //!
-//! The persist order of each operation is in the module docs of `write`, `resize` and `batch`.
+//! The persist order of each operation is in the module docs of `write`, `growth` and `batch`.
 //! `docs/crash.md` proves each order by case.
 //!
 //! # Guarantees
@@ -27,22 +27,26 @@
 //! * `options`, `stripe`: options; writer locks.
 //! * `table`, `partition`: linear-probing tables; mapping of keys to growing tables.
 //! * `reconcile`: reconciliation of a line's check after a crash.
-//! * `inner`, `stats`: shared state of an open store; statistics.
-//! * `search`: lookups in possibly damaged tables.
+//! * `open_store`, `stats`: shared state of an open store; statistics.
+//! * `lookup`: lookups in possibly damaged tables.
 //! * `read`, `write`, `batch`: operations on single keys; batches.
 //! * `walk`, `sweep`: walks, removal of expired keys.
-//! * `resize`: growth without stopping.
-//! * `recover`, `repair`, `verify`: recovery while serving; repairs of an open; verification.
+//! * `growth`: growth without stopping.
+//! * `recover`, `growth_repair`, `verify`: recovery while serving; repairs of an open;
+//!   verification.
 //! * [`planted`]: planted faults.
 //! * `store`: opening and stop.
 #![forbid(unsafe_code)]
 
 mod batch;
+mod growth;
+mod growth_repair;
 mod hash;
-mod inner;
 mod layout;
 mod line;
+mod lookup;
 mod murmur3;
+mod open_store;
 mod options;
 mod partition;
 #[doc(hidden)]
@@ -51,9 +55,6 @@ mod read;
 mod reconcile;
 mod record;
 mod recover;
-mod repair;
-mod resize;
-mod search;
 mod slot;
 mod stats;
 mod store;

@@ -8,7 +8,7 @@ use lodestore_inplace::Reads;
 use lodestore_media::NvPtr;
 
 use crate::hash::Hashed;
-use crate::inner::Inner;
+use crate::open_store::Inner;
 use crate::record::Record;
 use crate::slot::Slot;
 use crate::table::{Hit, Table};
@@ -39,7 +39,7 @@ impl Inner {
             if self.may_be_in_batch(|| hashed.stripe()) {
                 return self.lookup_locked(hashed, key);
             }
-            let hit = hit.inspect_err(|error| self.corrupt(error))?;
+            let hit = hit.inspect_err(|error| self.report_corruption(error))?;
             self.persist_read(table, hashed, hit.as_ref().map(|hit| hit.at));
             return hit.map_or(Ok(None), |hit| self.check_found(&hit));
         }
@@ -57,7 +57,7 @@ impl Inner {
             self.pool.fence();
         }
         drop(held);
-        let hit = hit.inspect_err(|error| self.corrupt(error))?;
+        let hit = hit.inspect_err(|error| self.report_corruption(error))?;
         hit.map_or(Ok(None), |hit| self.check_found(&hit))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Before `open` returns, in a store of any size, armed batch logs are redone (`media`) and roots
 //! are checked against the headers of their tables. Slots left by an interrupted step of growth are
-//! cleared (`repair.rs`). After a crash the allocator's occupancy and the count of keys are
+//! cleared (`growth_repair.rs`). After a crash the allocator's occupancy and the count of keys are
 //! rebuilt.
 //!
 //! The background work has two phases. First the check of each line is compared with its slots, and
@@ -26,14 +26,14 @@ use lodestore_contract::threads::lock;
 use lodestore_inplace::{PIECE_BYTES, SealedExtent, StripeIndex, share_out, unvouched};
 use lodestore_media::{NvPtr, Quiet};
 
-use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, Root, SEAL};
 use crate::line::mark_damaged;
+use crate::lookup::damaged_line;
+use crate::open_store::Inner;
 use crate::partition::{Partition, extent_of};
 use crate::planted;
 use crate::reconcile::Reconciler;
 use crate::record::{Placed, Record};
-use crate::search::damaged_line;
 use crate::stripe::{STRIPES, fractions_of};
 use crate::table::{PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
 use crate::walk::{FoundSlot, duplicate_slot};
@@ -224,7 +224,7 @@ fn mark_records(
             }
             Err(error) => {
                 inner.recovery.count_corrupt();
-                inner.corrupt(&error);
+                inner.report_corruption(&error);
                 damaged.push(slot.record_at);
             }
         }

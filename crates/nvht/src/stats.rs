@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestore_contract::{ScrubStats, engine_statistics};
 
-use crate::inner::Inner;
 use crate::layout::LINE_SLOTS;
+use crate::open_store::Inner;
 
 engine_statistics! {
     /// Statistics of an `nvht` store.

@@ -13,17 +13,17 @@ use lodestore_inplace::{
 };
 use lodestore_media::{BatchLogs, OpenReport, Pool, PoolOptions};
 
+use crate::growth::create_table;
+use crate::growth_repair::repair_growth;
 use crate::hash::{HashKind, Hasher};
-use crate::inner::{GrowthCounts, Inner};
 use crate::layout::{ENGINE, FORMAT, KIND_LOG, KIND_TABLE, LINE_SLOTS, Root, SEAL, Superblock, TableHeader, log_roots};
+use crate::lookup::broken_seal;
+use crate::open_store::{GrowthCounts, Inner};
 use crate::options::NvhtOptions;
 use crate::partition::{Partition, check_stages, extent_of, load_root, table_word};
 use crate::planted;
 use crate::reconcile::Reconciler;
 use crate::recover;
-use crate::repair::repair_growth;
-use crate::resize::create_table;
-use crate::search::broken_seal;
 use crate::slot::SlotForm;
 use crate::stats::NvhtStats;
 use crate::stripe::{Counts, STRIPES, Stripes};
@@ -268,7 +268,7 @@ fn mark_extents(inner: &Inner) {
     }
     let unsure = |error: &Error| {
         inner.recovery.set_unsure();
-        inner.corrupt(error);
+        inner.report_corruption(error);
     };
     let _guard = inner.pool.epochs().pin();
     for part in &inner.partitions {

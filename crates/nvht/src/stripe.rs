@@ -5,7 +5,7 @@
 //!    is therefore claimed by a compare-and-swap.
 //! 5. Under stripes a thread acquires no other lock, except those of the allocator, the epochs, the
 //!    recorded changes, and the first damage of careful mode (a leaf lock).
-//! 6. A partition's cursor passes a fraction only under that fraction's stripe (`resize.rs`). A
+//! 6. A partition's cursor passes a fraction only under that fraction's stripe (`growth.rs`). A
 //!    key's table therefore cannot change for the holder of its stripe.
 
 use lodestore_inplace::StripeIndex;

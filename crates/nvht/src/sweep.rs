@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::Result;
 use lodestore_inplace::{WALK_POSITION_COUNT, Writes};
 
-use crate::inner::Inner;
+use crate::open_store::Inner;
 use crate::record::Record;
 use crate::slot::Slot;
 

@@ -75,7 +75,7 @@ pub(crate) struct LookupParams<'a> {
     pub(crate) prefetch_length: &'a PrefetchLength,
 }
 
-/// A lookup found a slot with the key's tag that does not vouch for its record: `search.rs`
+/// A lookup found a slot with the key's tag that does not vouch for its record: `lookup.rs`
 /// decides.
 pub(crate) struct Unvouched;
 

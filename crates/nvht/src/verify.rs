@@ -6,11 +6,11 @@ use lodestore_contract::threads::lock;
 use lodestore_contract::{Progress, Result, VerifyReport};
 use lodestore_inplace::{PIECE_BYTES, note_finding, verify_index, verify_pool};
 
-use crate::inner::Inner;
 use crate::layout::CURSOR_MAX;
+use crate::lookup::{broken_seal, damaged_line};
+use crate::open_store::Inner;
 use crate::partition::{check_stages, load_root};
 use crate::record::Record;
-use crate::search::{broken_seal, damaged_line};
 use crate::stripe::{counted_keys, counted_writes};
 use crate::table::PREFETCH_RECORDS;
 use crate::walk::{FoundSlot, Piece, duplicate_slot};

@@ -6,7 +6,7 @@
 //! regardless of writes between ranges, and consecutive ranges show every key once.
 //!
 //! Every slot in a line that may hold keys of the range names a record that is not freed while the
-//! caller's guard exists. Such lines contain no slots of keys that have moved away (`resize.rs`).
+//! caller's guard exists. Such lines contain no slots of keys that have moved away (`growth.rs`).
 
 use std::collections::HashSet;
 
@@ -15,11 +15,11 @@ use lodestore_inplace::{Index, StripeIndex, Stripes, unvouched};
 use lodestore_media::NvPtr;
 
 use crate::hash::Hashed;
-use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, LINE_BYTES};
+use crate::lookup::{broken_seal, damaged_line};
+use crate::open_store::Inner;
 use crate::partition::Partition;
 use crate::record::{Placed, Record};
-use crate::search::{broken_seal, damaged_line};
 use crate::slot::Slot;
 use crate::stripe::{Counts, Held, Target, stripe_of};
 use crate::table::{Hit, PREFETCH_BYTES_MAX, PREFETCH_RECORDS, Table};
@@ -79,7 +79,7 @@ impl Index for Inner {
 
     fn find_held(&self, target: Target<'_>) -> Result<Option<Hit<'_>>> {
         let table = self.partition(target.hash).table_for(target.hash.fraction);
-        self.find(table, target.hash, target.key).inspect_err(|error| self.corrupt(error))
+        self.find(table, target.hash, target.key).inspect_err(|error| self.report_corruption(error))
     }
 
     /// A piece is a range of fractions. Its stripes are held while its slots are copied: no key
@@ -99,7 +99,7 @@ impl Index for Inner {
         let found = self.copy_range(partition, from, to, |_| true);
         if let Some(line) = self.damaged_line_of(part, from, to) {
             let error = damaged_line(line);
-            self.corrupt(&error);
+            self.report_corruption(&error);
             wrong.get_or_insert(error);
         }
         for found in found {
@@ -113,7 +113,7 @@ impl Index for Inner {
             };
             if self.is_careful() && !seen.insert(record.key()) {
                 let error = duplicate_slot(found.record_at);
-                self.corrupt(&error);
+                self.report_corruption(&error);
                 wrong.get_or_insert(error);
                 continue;
             }
@@ -287,11 +287,11 @@ impl Inner {
     /// expired.
     fn read_live(&self, partition: usize, found: &FoundSlot) -> Result<Option<Record<'_>>> {
         let at = found.record_at;
-        let record = Record::read(&self.pool, at).inspect_err(|error| self.corrupt(error))?;
-        record.check(at).inspect_err(|error| self.corrupt(error))?;
+        let record = Record::read(&self.pool, at).inspect_err(|error| self.report_corruption(error))?;
+        record.check(at).inspect_err(|error| self.report_corruption(error))?;
         let vouched = record.vouched_fraction(self.hasher, self.form, found.slot, partition);
         if found.fraction.is_none() || vouched != found.fraction {
-            return Err(unvouched(at)).inspect_err(|error| self.corrupt(error));
+            return Err(unvouched(at)).inspect_err(|error| self.report_corruption(error));
         }
         Ok(Some(record).filter(|record| !record.expiry().is_some_and(Expiry::is_past)))
     }

@@ -26,8 +26,8 @@ use lodestore_contract::{Error, Expiry, Result};
 use lodestore_inplace::{BoxedResult, Engine, Stored, Writes};
 
 use crate::hash::Hashed;
-use crate::inner::Inner;
 use crate::line::{count_slot, raise_reach};
+use crate::open_store::Inner;
 use crate::planted;
 use crate::slot::{Named, SLOT_BYTES, Slot};
 use crate::stripe::{Held, Target};
@@ -58,7 +58,7 @@ impl Writes for Inner {
     }
 
     #[inline]
-    fn settled_table(&self, hash: Hashed) -> BoxedResult<Table> {
+    fn durable_table(&self, hash: Hashed) -> BoxedResult<Table> {
         let table = self.partition(hash).table_for(hash.fraction);
         if self.is_unsettled() {
             table.flush_window(&self.pool, hash.fraction);
@@ -125,7 +125,7 @@ impl Writes for Inner {
     fn unlink(&self, locked: &mut Locked<'_>, found: &Hit<'_>) {
         let (record, len) = (found.record_at, found.record.len());
         if found.is_bound {
-            self.pool.allocator().keep(record, len);
+            self.pool.allocator().exclude_from_sweep(record, len);
         }
         self.free_held_slot(locked.table.salt, found.at, found.entry);
         if self.pool.has_fault(planted::REUSE_BEFORE_DURABLE) {
@@ -182,7 +182,7 @@ impl Inner {
         if let Err(error) = self.fence_before_publish() {
             return Published::Refused(new, error);
         }
-        self.pool.allocator().keep(record, len);
+        self.pool.allocator().exclude_from_sweep(record, len);
         self.pool.publish_u64(hit.at, slot.0);
         let early = self.pool.has_fault(planted::REUSE_BEFORE_DURABLE);
         if early {

@@ -223,7 +223,7 @@ impl Holder {
         if let Some(thing) = before.as_ref().filter(|_| pool.has_fault(faults::REUSE_BEFORE_DURABLE)) {
             self.give_back(thing, true);
         }
-        pool.store_durable(at, &[&bytes]);
+        pool.store_and_flush(at, &[&bytes]);
         pool.fence_checked()?;
         let published = self.publish(slot, word);
         things.insert(key.to_vec(), Thing { slot, word, len: bytes.len(), held });

@@ -56,12 +56,12 @@
 //!    to make.
 
 pub(crate) mod compact;
-pub(crate) mod expire;
 mod failed_reclaim;
 pub(crate) mod failures;
 pub(crate) mod flush;
 mod gc;
 pub(crate) mod governor;
+pub(crate) mod merge_expired;
 mod policy;
 mod reclaim;
 mod rotate;

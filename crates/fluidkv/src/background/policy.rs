@@ -112,7 +112,8 @@ impl Background {
     /// Returns how far a range is beyond its compaction trigger; 1: exactly at it.
     fn score(&self, range: &Range, due: Due) -> f64 {
         if range.runs.is_empty() {
-            // After all ranges with runs. Not if cuts, or lack of space, keep tables small.
+            // Ranges without runs come last. Their small tables are not merged if the range has
+            // cuts, or if such merges stopped for lack of space.
             let merges = range.cuts.is_empty() && !self.scheduler.small_merges_stopped.load(Ordering::Relaxed);
             let has_small_tables = merges && range.small_tables(self.sizes.stable.table_bytes as u64).is_some();
             let stale = due == Due::Scarce && range.stale().is_some();

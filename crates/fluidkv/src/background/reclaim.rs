@@ -40,7 +40,7 @@ impl Background {
     /// before, or another thread has freed some since the write's last attempt, which `made`
     /// counts.
     pub(crate) fn reclaim(&self, made: &mut Option<u64>) -> Result<bool> {
-        if self.pool.is_telling() {
+        if self.pool.is_reporting() {
             // This thread is reporting an event, and might wait for the task that it reports for.
             return Ok(false);
         }

@@ -9,8 +9,8 @@ use lodestore_contract::{Error, Result};
 use super::WRITER_WAIT_TIMEOUT;
 use crate::background::scheduler::{Background, Due};
 use crate::space::sizes::MEMTABLES_MAX;
-use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
+use crate::tree::group_commit::SharedLog;
 use crate::version::publish::publish;
 
 /// The result of an attempt to freeze a memtable.

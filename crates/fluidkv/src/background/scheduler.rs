@@ -110,8 +110,8 @@ impl Scheduler {
 
     /// Records how many memtables wait. The caller holds the publisher's lock (Invariant 3).
     pub(crate) fn set_frozen(&self, count: usize) {
-        // One memtable waits: as fast as flushes. Two: half as fast, so that no third one waits,
-        // which stalls writers.
+        // With one waiting memtable, writers are as fast as flushes; with two, half as fast. A
+        // third one stalls writers.
         let slow = (count >= THROTTLE_MEMTABLES_MIN)
             .then(|| self.governor.flush_bandwidth() / (1 << (count - THROTTLE_MEMTABLES_MIN).min(8)) as f64);
         // A stall lasts until one more memtable may wait.

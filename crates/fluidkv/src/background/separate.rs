@@ -17,10 +17,10 @@
 //!    waits for its thread. The separator may read the store and call
 //!    [`replace`](crate::FluidKv::replace), which never waits for a flush. Other writes may wait,
 //!    and are forbidden there.
-//! 3. A stored value dies once. In the tables it dies when a flush hides the newest version there;
-//!    the next flush finds it hidden. A value also dies there when a compaction drops it as expired
-//!    and no flush has hidden it meanwhile. In a memtable it dies when another entry replaces one
-//!    that `replace` wrote, or when its flush drops it.
+//! 3. A stored value is reported dead once. For a value in the tables, the flush that hides the
+//!    newest version there reports it. If a compaction drops the value as expired before that, the
+//!    compaction does. For a value in a memtable, the entry that replaces an entry of `replace`
+//!    reports it, or the flush of the memtable that drops it.
 //! 4. A panic of the separator poisons the store.
 
 use std::ops::Bound;
@@ -190,7 +190,7 @@ impl Tree {
             deaths.report();
             walked
         });
-        parts.into_iter().chain([moved]).filter_map(Result::err).for_each(|error| self.corrupt(&error));
+        parts.into_iter().chain([moved]).filter_map(Result::err).for_each(|error| self.report_corruption(&error));
     }
 
     /// Reports the expired pairs that a published flush or merge dropped: their number as an event,
@@ -238,7 +238,7 @@ impl Tree {
                     Ok(_) => {}
                     // An unreported value only leaves dead bytes uncounted. The damage itself is
                     // reported.
-                    Err(error) => self.corrupt(&error),
+                    Err(error) => self.report_corruption(&error),
                 });
                 keys.clear();
             }

@@ -142,7 +142,7 @@ impl<'a> Output<'a> {
         self.ended.clone_from(&built.last_key);
         let bytes = built.bytes.len() as u64;
         let at = self.inner.reserve.alloc(pool, bytes, KIND_TABLE)?;
-        pool.store_durable(at, &[&built.bytes]);
+        pool.store_and_flush(at, &[&built.bytes]);
         let descriptor = TableDescriptor {
             at,
             bytes,

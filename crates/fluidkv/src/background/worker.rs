@@ -88,7 +88,7 @@ impl Background {
         let _poison_on_panic = PoisonOnPanic::new(&self.pool, cause);
         match task {
             Task::Flush => {
-                let outcome = self.flush_oldest().inspect_err(|error| self.corrupt(error));
+                let outcome = self.flush_oldest().inspect_err(|error| self.report_corruption(error));
                 let mut busy = lock(&self.scheduler.busy);
                 busy.flushing = false;
                 if let Some(outcome) = busy.record_outcome(outcome.map(|_| ())) {
@@ -97,7 +97,7 @@ impl Background {
             }
             Task::Compact(range) => {
                 let id = range.id;
-                let outcome = self.compact(&range).inspect_err(|error| self.corrupt(error));
+                let outcome = self.compact(&range).inspect_err(|error| self.report_corruption(error));
                 // Threads that wait for the end of this task count on the space of its tables.
                 drop(range);
                 let mut busy = lock(&self.scheduler.busy);
@@ -117,7 +117,7 @@ impl Background {
                 }
             }
             Task::Collect(segment) => {
-                let outcome = self.collect(&segment).inspect_err(|error| self.corrupt(error));
+                let outcome = self.collect(&segment).inspect_err(|error| self.report_corruption(error));
                 let mut busy = lock(&self.scheduler.busy);
                 busy.collecting = false;
                 if matches!(outcome, Err(Error::Corrupt { .. })) {

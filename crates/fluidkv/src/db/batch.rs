@@ -3,8 +3,9 @@
 //! Persist order of a batch:
 //! 1. The stripes of all keys are locked, those of the conditions too, in ascending order. If a
 //!    condition is on a range, all stripes are locked.
-//! 2. The conditions are checked. Where writes wait for a group (`tree/commit.rs`), all writes of
-//!    the conditions' stripes are published first, so that the conditions see durable data only.
+//! 2. The conditions are checked. Where writes wait for a group (`tree/group_commit.rs`), all
+//!    writes of the conditions' stripes are published first, so that the conditions see durable
+//!    data only.
 //! 3. Large values are written to the value log.
 //! 4. One record with all operations is appended to the log.
 //! 5. Without group commit: **fence: the batch is durable**; its entries go into the index while
@@ -21,7 +22,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Batch, BatchOp, Commit, Error, Expiry, RangeCondition, Result, Visit};
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::db::scan::scan;
 use crate::db::write::Retries;
 use crate::options::THRESHOLD_MIN;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use lodestore_contract::threads::{ThreadGroup, lock};
 use lodestore_contract::{Error, Result};
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 
 /// The store with its threads. Scans and snapshots hold it as well.
 pub(crate) struct Running {
@@ -81,7 +81,7 @@ impl Running {
     fn flush_before_close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.values.seal_tails(true);
-        let flushed = inner.flush_all().inspect_err(|error| inner.corrupt(error));
+        let flushed = inner.flush_all().inspect_err(|error| inner.report_corruption(error));
         inner.log.as_ref().map_or(Ok(()), |log| inner.commit_all_pending(log))?;
         match flushed {
             Err(Error::Full { .. }) => Ok(()),

@@ -52,7 +52,7 @@ impl FluidKv {
     /// before the failed one are done.
     pub fn replace(&self, moves: &[Replace<'_>]) -> Result<Vec<bool>> {
         let inner = &self.running.inner;
-        inner.replace(moves).inspect_err(|error| inner.corrupt(error))
+        inner.replace(moves).inspect_err(|error| inner.report_corruption(error))
     }
     /// Like [`Store::get_into`], for background work. Many counted reads start compactions sooner;
     /// this read is not counted.
@@ -61,7 +61,7 @@ impl FluidKv {
     /// Those of [`Store::get_into`].
     pub fn peek_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let inner = &self.running.inner;
-        inner.peek_into(key, value).inspect_err(|error| inner.corrupt(error))
+        inner.peek_into(key, value).inspect_err(|error| inner.report_corruption(error))
     }
 
     /// Like [`Store::write_if_ranges`], but the caller evaluates the conditions.
@@ -83,7 +83,7 @@ impl FluidKv {
     /// Those of [`Store::get_into`].
     pub fn is_buffered(&self, key: &[u8]) -> Result<bool> {
         let inner = &self.running.inner;
-        inner.is_buffered(key).inspect_err(|error| inner.corrupt(error))
+        inner.is_buffered(key).inspect_err(|error| inner.report_corruption(error))
     }
 
     /// Reads the flushed values of these ascending keys that are stored in tables, not in the value
@@ -97,7 +97,7 @@ impl FluidKv {
     /// all readable keys.
     pub fn peek_tables(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
         let inner = &self.running.inner;
-        inner.peek_tables(keys, each).inspect_err(|error| inner.corrupt(error))
+        inner.peek_tables(keys, each).inspect_err(|error| inner.report_corruption(error))
     }
 
     /// Calls `each` with each key that has a value in the tables, the newest value there, and

@@ -2,7 +2,7 @@
 
 use lodestore_contract::{Change, ChangeFn, Expiry, Lifetime, PutWhen, Result, Swap};
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::db::read::check_key;
 use crate::db::write::{KeyWrite, WritePlan};
 use crate::sst::{Slot, hash};

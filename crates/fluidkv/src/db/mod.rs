@@ -3,15 +3,16 @@
 pub(crate) mod batch;
 mod close;
 mod embedding;
-mod inner;
 mod key_ops;
 mod open;
+mod open_store;
 mod read;
 mod recover;
 pub(crate) mod replace;
 mod salvage;
 mod scan;
 mod scrub;
+mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod store;
 mod verify;

@@ -9,7 +9,7 @@ use lodestore_contract::{Error, PoisonReason, Result};
 use lodestore_media::{OpenReport, Pool};
 
 use crate::background::scheduler::{Background, Scheduler};
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::db::recover::{self, EXPORT, Recovery, RecoveryOptions};
 use crate::layout::store_superblock;
 use crate::memtable::{Memtable, MemtableLimits, MemtableOptions};
@@ -19,8 +19,8 @@ use crate::space::gauge::Gauge;
 use crate::space::reserve::Reserve;
 use crate::space::sizes::Sizes;
 use crate::tree::Tree;
-use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
+use crate::tree::group_commit::SharedLog;
 use crate::tree::sequence::{Order, STRIPES};
 use crate::values::ValueLog;
 use crate::values::segment::Hold;
@@ -172,7 +172,7 @@ pub(super) fn open(pool: Arc<Pool>, report: &OpenReport, options: &FluidOptions)
     let (order, replayed, gauge) = (found.order, found.replayed, how.gauge);
     let parts = Parts { order, publisher, values, recovery, replayed, generation, read_only, gauge };
     let inner = assemble(pool, options, parts, reserve, seed);
-    damage.iter().for_each(|error| inner.corrupt(error));
+    damage.iter().for_each(|error| inner.report_corruption(error));
     Ok(inner)
 }
 

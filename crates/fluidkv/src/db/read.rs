@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::limits::{KEY_MAX, KEY_MIN};
 use lodestore_contract::{Expiry, Result};
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::sst::{Block, Reads, Slot, Table, hash};
 use crate::tree::ABSENT_SAMPLE_FACTOR;
 use crate::tree::counts::Counts;
@@ -111,7 +111,7 @@ impl Inner {
             with(self.known(&view, key, hash(key), &slot)?)
         };
         // After the end of the read.
-        read().inspect_err(|error| self.corrupt(error))
+        read().inspect_err(|error| self.report_corruption(error))
     }
 
     /// Like [`lodestore_contract::Store::get_into`], but not counted.
@@ -211,7 +211,7 @@ impl Inner {
 
     pub(crate) fn multi_get(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        self.get_each(keys, each).inspect_err(|error| self.corrupt(error))
+        self.get_each(keys, each).inspect_err(|error| self.report_corruption(error))
     }
 
     fn get_each(&self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {

@@ -7,8 +7,8 @@
 //! Invariants
 //! 1. The stripes of all keys of a record are held from their lookup until the record is stored.
 //!    The record is published before the stripes are released. Where writers wait for groups, it is
-//!    published before any writer that read first looks up these keys (`tree/commit.rs`, Invariant
-//!    3). No write between the lookup and the replacement is lost.
+//!    published before any writer that read first looks up these keys (`tree/group_commit.rs`,
+//!    Invariant 3). No write between the lookup and the replacement is lost.
 //! 2. A replacement waits for no flush and frees no space: a flush may wait for it. Its log may use
 //!    the reserve as deletes may, since it frees space elsewhere.
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use lodestore_contract::{Expiry, Result};
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::db::read::check_key;
 use crate::planted;
 use crate::sst::{Slot, hash};

@@ -1,9 +1,8 @@
-//! Scans and snapshots.
+//! Scans and walks.
 //!
 //! Isolation of a scan: snapshot. A scan shows each key as of one moment between its call and its
-//! first pair. The scan includes every write that returned before the call, and never a later write
-//! without an earlier one. A snapshot is a view and a number: later writes have a higher number, or
-//! are in memtables that the view does not name.
+//! first pair (`db/snapshot.rs`). The scan includes every write that returned before the call, and
+//! never a later write without an earlier one.
 
 #[cfg(test)]
 mod tests;
@@ -13,20 +12,13 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestore_contract::threads::lock;
-use lodestore_contract::{
-    Direction, Entry, EntryChunk, Error, Expiry, Pair as Shown, Result, Scan, ScanRange, Snapshot, Visit,
-};
+use lodestore_contract::{Direction, Entry, EntryChunk, Error, Expiry, Pair as Shown, Result, Scan, ScanRange, Visit};
 use lodestore_media::Quiet;
 
-use crate::background::RECLAIM_TIMEOUT;
-use crate::background::scheduler::Due;
 use crate::db::close::Running;
-use crate::db::inner::Inner;
-use crate::db::read::check_key;
+use crate::db::open_store::Inner;
+use crate::db::snapshot::Moment;
 use crate::planted;
-use crate::space::dram::MEMTABLE_DRAM_MIN;
-use crate::space::sizes::MEMTABLES_MAX;
 use crate::sst::{Cursor, Slot, hash};
 use crate::version::cursor::{MemtableCursor, Merge, Pair, RangesCursor, Source};
 use crate::version::known::Known;
@@ -38,53 +30,6 @@ const CHUNK_PAIRS_MIN: usize = 16;
 /// costs a search in every source. A longer chunk leaves the processor's cache.
 const CHUNK_PAIRS_MAX: usize = 1024;
 const CHUNK_BYTES_MAX: usize = 128 << 10;
-
-/// The store as of a sequence number. Everything it shows exists while it lives.
-pub(crate) struct Moment {
-    running: Arc<Running>,
-    view: Arc<View>,
-    number: u64,
-}
-
-impl Moment {
-    pub(crate) fn now(running: &Arc<Running>) -> Self {
-        let inner = &running.inner;
-        loop {
-            let view = inner.view.load_full();
-            let number = match inner.group_log() {
-                None => inner.order.begin_snapshot(),
-                Some(log) => {
-                    inner.order.hold_versions();
-                    log.snapshot_number()
-                }
-            };
-            // If the view changed in between, its tables might already include a memtable with
-            // higher numbers, or it might not name one with lower numbers.
-            if Arc::ptr_eq(&view, &inner.view.load()) {
-                return Self { running: Arc::clone(running), view, number };
-            }
-            inner.order.end_snapshot();
-        }
-    }
-
-    fn inner(&self) -> &Inner {
-        &self.running.inner
-    }
-
-    fn scan_pairs(&self, range: &ScanRange, visit: &mut impl FnMut(Shown<'_>) -> Visit) -> Result<usize> {
-        scan(self.inner(), &self.view, self.number, range, &mut Err, visit)
-    }
-}
-
-impl Drop for Moment {
-    fn drop(&mut self) {
-        // A thread that does not exist in a forked process may have held the lock at the fork.
-        if self.running.inner.open.is_foreign() {
-            return;
-        }
-        self.running.inner.order.end_snapshot();
-    }
-}
 
 /// Visits the live pairs of a range as of a number. Calls `failed` with the error of an unreadable
 /// large value: the scan continues after it, or ends with the error that `failed` returns.
@@ -188,7 +133,7 @@ impl Owned {
             && let Err(error) = self.fill()
         {
             self.ended = true;
-            self.moment.inner().corrupt(&error);
+            self.moment.inner().report_corruption(&error);
             self.failed = Some(error);
         }
         self.chunk.pop().map(Ok).or_else(|| self.failed.take().map(Err))
@@ -207,28 +152,7 @@ impl Iterator for Owned {
     }
 }
 
-impl Snapshot for Moment {
-    fn get_with_expiry(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<Expiry>)>> {
-        check_key(key)?;
-        let read = || {
-            let _guard = self.inner().enter()?;
-            let slot = Slot::new();
-            let known = self.view.find(key, hash(key), self.number, self.inner().lookup_options(), &slot)?;
-            let live = known.map_or(Ok(None), |known| self.inner().value_of(key, known))?;
-            Ok(live.map(|(value, expiry)| (value.to_vec(), expiry.map(Expiry::at_millis))))
-        };
-        read().inspect_err(|error| self.inner().corrupt(error))
-    }
-
-    fn scan(&self, range: &ScanRange) -> Result<Scan> {
-        drop(self.inner().enter()?);
-        self.running.inner.order.add_holder();
-        let moment = Moment { running: Arc::clone(&self.running), view: Arc::clone(&self.view), number: self.number };
-        Ok(owned(moment, range))
-    }
-}
-
-fn owned(moment: Moment, range: &ScanRange) -> Scan {
+pub(super) fn owned(moment: Moment, range: &ScanRange) -> Scan {
     Box::new(Owned {
         moment,
         range: range.clone(),
@@ -282,30 +206,6 @@ fn walk_tables(inner: &Inner, view: &View, from: Bound<&[u8]>, show: &mut dyn Fn
     Ok(())
 }
 
-impl Inner {
-    /// Refuses a snapshot that might keep so much DRAM that no memtable would fit, if a flush
-    /// before it does not help.
-    ///
-    /// # Errors
-    /// [`Error::DramBudget`]; [`Error::Poisoned`] and [`Error::Full`] from the flush.
-    pub(crate) fn check_snapshot_dram(&self) -> Result<()> {
-        let is_scarce = || {
-            let publisher = lock(&self.publisher).dram_bytes();
-            let (others, in_view) = self.bytes_outside_view(publisher);
-            self.dram.remaining(others + in_view, self.background_bytes()) < MEMTABLES_MAX * MEMTABLE_DRAM_MIN
-        };
-        if !is_scarce() {
-            return Ok(());
-        }
-        self.run_all_due(Due::Needed, RECLAIM_TIMEOUT)?;
-        if is_scarce() {
-            Err(Error::DramBudget { used: self.dram().0.max(self.dram.budget), budget: self.dram.budget })
-        } else {
-            Ok(())
-        }
-    }
-}
-
 impl Running {
     pub(crate) fn scan_each(
         self: &Arc<Self>,
@@ -315,18 +215,14 @@ impl Running {
         let _quiet = Quiet::begin();
         let _guard = self.inner.enter()?;
         let moment = Moment::now(self);
-        moment.scan_pairs(range, &mut |pair| visit(pair.key, pair.value)).inspect_err(|error| self.inner.corrupt(error))
+        moment
+            .scan_pairs(range, &mut |pair| visit(pair.key, pair.value))
+            .inspect_err(|error| self.inner.report_corruption(error))
     }
 
     pub(crate) fn scan(self: &Arc<Self>, range: &ScanRange) -> Result<Scan> {
         drop(self.inner.enter()?);
         Ok(owned(Moment::now(self), range))
-    }
-
-    pub(crate) fn snapshot(self: &Arc<Self>) -> Result<Box<dyn Snapshot>> {
-        drop(self.inner.enter()?);
-        self.inner.check_snapshot_dram()?;
-        Ok(Box::new(Moment::now(self)))
     }
 
     /// Visits every live pair as of the call. Leaves out unreadable pairs and returns their error.
@@ -367,7 +263,7 @@ impl Walk<'_> {
     }
 
     fn note(&mut self, inner: &Inner, error: Error) {
-        inner.corrupt(&error);
+        inner.report_corruption(&error);
         self.first_error.get_or_insert(error);
     }
 }

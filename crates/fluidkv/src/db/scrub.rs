@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use lodestore_contract::scrub::{Scrub, Scrubbed};
 use lodestore_contract::{Event, Finding, FoundBy, VerifyReport};
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::version::tables::TableHandle;
 
 /// Receives the report of a piece; returns false to stop.

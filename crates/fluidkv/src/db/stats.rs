@@ -6,9 +6,9 @@ use lodestore_contract::threads::lock;
 use lodestore_contract::{EngineCounters, MediumUse, ScrubStats, Stats, engine_statistics};
 
 use super::store::FluidKv;
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::layout::ENGINE;
-use crate::tree::commit::SharedLog;
+use crate::tree::group_commit::SharedLog;
 use crate::values::ValueLog;
 use crate::values::segment::ValueSegment;
 

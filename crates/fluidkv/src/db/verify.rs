@@ -8,7 +8,7 @@ use lodestore_contract::threads::lock;
 use lodestore_contract::{Error, Progress, Result, VerifyReport};
 use lodestore_media::NvPtr;
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::layout::{KIND_LOG, KIND_MANIFEST, KIND_RESERVE, KIND_TABLE, KIND_VALUES};
 use crate::memtable::Memtable;
 use crate::sst::{Cursor, Reads, Slot, hash, verify};

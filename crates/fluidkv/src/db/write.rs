@@ -1,9 +1,9 @@
 //! The write path of single keys. `db/key_ops.rs` has the operations, `db/batch.rs` the batches.
 //!
 //! [`Inner::try_write`] has the steps of a write in their order. Every write costs one fence, and a
-//! large value one more (`values/writer.rs`). If all threads share one log (`tree/commit.rs`), the
-//! steps are those of [`Inner::try_write_shared`]: the record is durable with its group, and a
-//! write waits for the group after it releases its stripe and slot.
+//! large value one more (`values/writer.rs`). If all threads share one log
+//! (`tree/group_commit.rs`), the steps are those of [`Inner::try_write_shared`]: the record is
+//! durable with its group, and a write waits for the group after it releases its stripe and slot.
 //!
 //! A write that finds its memtable full freezes it after the write has ended.
 
@@ -15,13 +15,13 @@ use lodestore_contract::limits::{BATCH_OPS_MAX, check_batch, check_value};
 use lodestore_contract::{Batch, BatchOp, Error, Event, Expiry, Result};
 use lodestore_index::Pin;
 
-use crate::db::inner::Inner;
+use crate::db::open_store::Inner;
 use crate::db::read::check_key;
 use crate::layout::STORED_MAX;
 use crate::planted;
 use crate::sst::Slot;
-use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
+use crate::tree::group_commit::SharedLog;
 use crate::tree::sequence::{Order, Writing};
 use crate::values::ValueLog;
 use crate::values::writer::Appender;
@@ -129,7 +129,7 @@ impl Inner {
             drop(log);
             drop(pin);
             if is_dram_check_due {
-                memtable.check_dram_limit();
+                memtable.mark_full_over_dram_limit();
             }
             self.note_replaced(memtable, replaced);
             Ok(())
@@ -277,7 +277,7 @@ impl Inner {
         hash: u64,
         slot: &'v Slot,
     ) -> Result<(Option<&'v [u8]>, Option<Expiry>)> {
-        let live = self.live_until(view, key, hash, slot).inspect_err(|error| self.corrupt(error))?;
+        let live = self.live_until(view, key, hash, slot).inspect_err(|error| self.report_corruption(error))?;
         Ok(live.map_or((None, None), |(value, expiry)| (Some(value), expiry.map(Expiry::at_millis))))
     }
 
@@ -301,7 +301,7 @@ impl Inner {
         hash: u64,
         slot: &'v Slot,
     ) -> Result<Option<Known<'v>>> {
-        view.find(key, hash, u64::MAX, self.lookup_options(), slot).inspect_err(|error| self.corrupt(error))
+        view.find(key, hash, u64::MAX, self.lookup_options(), slot).inspect_err(|error| self.report_corruption(error))
     }
 
     /// Returns whether a key whose stripe is held has a live value, which need not be whole.
@@ -318,7 +318,7 @@ impl Inner {
 
     #[cold]
     fn wait_for_flushes(&self, bytes: u64) -> Result<()> {
-        if self.pool.is_telling() {
+        if self.pool.is_reporting() {
             // A write by the owner's sink: the thread that reports may be the one that flushes.
             return Ok(());
         }

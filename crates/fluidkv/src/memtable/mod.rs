@@ -3,7 +3,7 @@
 //!
 //! A record is durable before its position goes into the index, where readers find it. A read thus
 //! never returns data that a crash could lose. The writers keep this order: `db/write.rs`,
-//! `tree/append.rs` and `tree/commit.rs`.
+//! `tree/batch_append.rs` and `tree/group_commit.rs`.
 //!
 //! Invariants
 //! 1. The index names the newest version of each key by number. Writers of one key are serialized
@@ -156,7 +156,7 @@ impl Memtable {
 
     /// Marks the memtable as full if its DRAM is used up.
     #[cold]
-    pub(crate) fn check_dram_limit(&self) {
+    pub(crate) fn mark_full_over_dram_limit(&self) {
         if !self.has_dram(0) {
             self.log.set_full();
         }

@@ -96,7 +96,7 @@ impl Tree {
         let Ok(id) = u32::try_from(next) else {
             return Err(Error::Full { needed: bytes, capacity: self.pool.options().capacity });
         };
-        self.pool.store_durable(at, &[&encode_segment(id, bytes)]);
+        self.pool.store_and_flush(at, &[&encode_segment(id, bytes)]);
         self.pool.fence();
         self.pool.check()?;
         let edit = Edit::Values { begun: vec![ValueExtent { id: next, at, bytes }], ended: Vec::new() };

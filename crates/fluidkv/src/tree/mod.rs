@@ -1,10 +1,10 @@
 //! The state of an open store without its background work: the tree of memtables and tables, and
 //! the accounts of its space. Background work (`background/`) and the operations (`db/`) share it.
 
-mod append;
+mod batch_append;
 pub(crate) mod budget;
-pub(crate) mod commit;
 pub(crate) mod counts;
+pub(crate) mod group_commit;
 mod large_values;
 pub(crate) mod sequence;
 
@@ -21,8 +21,8 @@ use crate::space::dram::Dram;
 use crate::space::reserve::Reserve;
 use crate::space::sizes::Sizes;
 use crate::sst::Reads;
-use crate::tree::commit::SharedLog;
 use crate::tree::counts::Counts;
+use crate::tree::group_commit::SharedLog;
 use crate::tree::sequence::Order;
 use crate::values::ValueLog;
 use crate::values::separator::Separator;
@@ -93,7 +93,7 @@ impl Tree {
 
     /// Reports an event to the owner's event sink, after the thread's current operation.
     pub(crate) fn report(&self, event: &Event) {
-        self.pool.tell(event);
+        self.pool.report_event(event);
     }
 
     /// Creates a memtable for writes, newer than all others.
@@ -127,7 +127,7 @@ impl Tree {
 
     /// Reports wrong bytes to the owner's event sink.
     #[cold]
-    pub(crate) fn corrupt(&self, error: &Error) {
+    pub(crate) fn report_corruption(&self, error: &Error) {
         if let Error::Corrupt { place, what, .. } = error {
             self.report(&Event::Corruption { found_by: FoundBy::Read, place: place.clone(), what: what.clone() });
         }

@@ -4,8 +4,8 @@
 //! 1. A write draws its number while it holds the stripe of its key. Before it releases the stripe,
 //!    its entry is *published* (in the index of its memtable) or *pending*. Only group commit has
 //!    pending entries: the record is in the log, and a leader publishes the entry later, in the
-//!    order of the numbers (`tree/commit.rs`). The numbers of one key are thus in the order of its
-//!    versions.
+//!    order of the numbers (`tree/group_commit.rs`). The numbers of one key are thus in the order
+//!    of its versions.
 //! 2. A writer's slot is odd from before it loads the view and draws its number until its entry is
 //!    published or pending. If each slot has been even, or has changed, after a point in time, all
 //!    writes with an older view or a lower number are published or pending. `commit_all_pending`

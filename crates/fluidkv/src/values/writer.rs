@@ -87,7 +87,7 @@ impl ValueLog {
     fn store(&self, segment: &ValueSegment, key: &[u8], value: &[u8]) -> Pointer {
         let at = segment.written();
         let (head, pointer) = encode_record(segment.id, at, key, value);
-        self.pool.store_durable(segment.at.add(at), &[&head, key, value]);
+        self.pool.store_and_flush(segment.at.add(at), &[&head, key, value]);
         segment.written.store(at + record_len(key.len(), value.len()), Ordering::Release);
         pointer
     }

@@ -52,7 +52,8 @@ pub(crate) struct TableHandle {
     pool: Arc<Pool>,
     gauge: Arc<Gauge>,
     removed: AtomicBool,
-    /// When much of it has expired, in milliseconds, if that was examined (`background/expire.rs`).
+    /// When much of it has expired, in milliseconds, if that was examined
+    /// (`background/merge_expired.rs`).
     pub(crate) stale_from: OnceLock<u64>,
 }
 

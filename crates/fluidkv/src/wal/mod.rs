@@ -2,7 +2,7 @@
 //! and group commit.
 
 pub(crate) mod entry;
-pub(crate) mod group_commit;
 pub(crate) mod reader;
 pub(crate) mod segment;
+pub(crate) mod shared_log;
 pub(crate) mod writer;

@@ -22,8 +22,9 @@
 //! where the next record or gap begins. Only then is the record acknowledged. The end mark is not
 //! flushed, so it costs no persist order, and it survives a kill.
 //!
-//! In a shared log (`tree/commit.rs`) the records of a group have one fence, and `mark_shared_end`
-//! may skip the end mark. At `interval`, a record there is acknowledged before it is durable.
+//! In a shared log (`tree/group_commit.rs`) the records of a group have one fence, and
+//! `mark_shared_end` may skip the end mark. At `interval`, a record there is acknowledged before it
+//! is durable.
 //!
 //! A reader stops at the first record that is not whole. The bytes there are one of two:
 //!

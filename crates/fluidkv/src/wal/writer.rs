@@ -4,8 +4,8 @@
 //! 1. [`LogWriter::lock`] and [`OpenLog::reserve`]: the lock of the log, and the place of a record.
 //! 2. [`OpenLog::store_entry`] or [`OpenLog::store_batch`]: the record is stored and flushed.
 //! 3. **Fence**, by the caller: the record is durable. In a shared log, the fence of its group.
-//! 4. [`OpenLog::commit`]: the log ends after the record, and has an end mark there. The mark waits
-//!    for no fence (`wal/segment.rs`).
+//! 4. [`OpenLog::advance`] and [`OpenLog::end_record`]: the log ends after the record, and has an
+//!    end mark there. The mark waits for no fence (`wal/segment.rs`).
 //!
 //! Invariants
 //! 1. A log is changed under its lock, by the threads of its slots. Bytes before its end never
@@ -254,7 +254,7 @@ impl OpenLog<'_> {
             return Err(number_out_of_range());
         };
         self.protect_earlier();
-        self.writer.pool.store_durable(reserved.at, &[header.as_bytes(), op.key, op.payload.bytes()]);
+        self.writer.pool.store_and_flush(reserved.at, &[header.as_bytes(), op.key, op.payload.bytes()]);
         Ok(())
     }
 
@@ -267,7 +267,7 @@ impl OpenLog<'_> {
         let record = BatchRecord::encode(reserved.frame, reserved.slot, number, true, ops);
         let record = record.ok_or_else(number_out_of_range)?;
         self.protect_earlier();
-        self.writer.pool.store_durable(reserved.at, &record.parts());
+        self.writer.pool.store_and_flush(reserved.at, &record.parts());
         Ok(record.positions().map(|place| self.segment.at.add(place).raw()).collect())
     }
 

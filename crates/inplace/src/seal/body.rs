@@ -57,7 +57,7 @@ pub(super) fn store_body(pool: &Pool, body: &[u8], kind: ExtentKind) -> Result<N
             }
         };
         let header = [EXTENT_MAGIC, next.raw().to_le_bytes(), (part.len() as u64).to_le_bytes()].concat();
-        pool.store_durable(at, &[&header, part]);
+        pool.store_and_flush(at, &[&header, part]);
         next = at;
     }
     Ok(next)

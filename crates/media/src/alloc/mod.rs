@@ -18,7 +18,7 @@
 //!
 //! Modules:
 //! * `classes`: sizes
-//! * `table`: words on the medium; `merge`: their two copies
+//! * `table`: words on the medium; `table_copies`: their two copies
 //! * `buddy`: the tree; `space`: extents and wear
 //! * `slab`, `region`, `shard`: records; `records`: the operations
 //! * `recover`, `occupancy`: opening
@@ -26,8 +26,7 @@
 
 mod buddy;
 mod classes;
-mod ground;
-mod merge;
+mod medium_access;
 mod occupancy;
 mod records;
 mod recover;
@@ -36,6 +35,7 @@ mod shard;
 mod slab;
 mod space;
 mod table;
+mod table_copies;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -53,7 +53,7 @@ use shard::{SHARD_COUNT, Shard};
 use slab::NO_CLASS_ID;
 use space::{Ranges, Space};
 
-pub(crate) use ground::MediumAccess;
+pub(crate) use medium_access::MediumAccess;
 pub(crate) use records::Freed;
 pub(crate) use space::Ends;
 

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::ground::MediumAccess;
+use super::medium_access::MediumAccess;
 use super::slab::NO_CLASS_ID;
 use super::space::{Ends, plain_word};
 use super::table::Word;

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::Result;
 
 use super::classes::Class;
-use super::ground::MediumAccess;
+use super::medium_access::MediumAccess;
 use super::shard::{ClassSlabs, ORPHAN_SHARD_INDEX, SHARD_COUNT, Shard};
 use super::slab::{HELD_FLAG, KEPT_FLAG, LISTED_FLAG, NO_CLASS_ID, OLD_FLAG, Slab};
 use super::space::{Ends, Written, plain_word, read_word};

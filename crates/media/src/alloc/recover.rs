@@ -22,13 +22,13 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Error, Finding, Result};
 
 use super::classes::Class;
-use super::ground::MediumAccess;
-use super::merge::TableRead;
+use super::medium_access::MediumAccess;
 use super::records::Freed;
 use super::shard::ORPHAN_SHARD_INDEX;
 use super::slab::{OLD_FLAG, Slab};
 use super::space::{Ranges, Space, read_word};
 use super::table::{Found, Word};
+use super::table_copies::TableRead;
 use super::{Allocator, ChunkPosition, ExtentKind, SweepReport, lock, position_name};
 use crate::nvptr::NvPtr;
 use crate::planted;

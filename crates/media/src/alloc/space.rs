@@ -23,12 +23,12 @@
 //! that extent's own fence made the clearing durable (2). Hence a table word that begins inside
 //! another extent is always stale or inside a stale one, and the open drops it. The two copies are
 //! stored and flushed together. All this therefore holds for each copy, and for their union, which
-//! the open uses (`merge.rs`).
+//! the open uses (`table_copies.rs`).
 //!
 //! Wear words (`wear.rs`) are stored and flushed without a fence: a crash loses only some counts.
 
 use super::buddy::{Buddy, FULL_BLOCK_WEAR_BYTES};
-use super::ground::MediumAccess;
+use super::medium_access::MediumAccess;
 use super::table::{self, Found, Pair, Word};
 use super::{ChunkPosition, ExtentKind};
 use crate::nvptr::NvPtr;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use lodestore_contract::VerifyReport;
 
-use super::ground::MediumAccess;
+use super::medium_access::MediumAccess;
 use super::region::Region;
 use super::shard::Shard;
 use super::slab::{HELD_FLAG, KEPT_FLAG, LISTED_FLAG, NO_CLASS_ID, OLD_FLAG};

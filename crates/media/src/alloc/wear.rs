@@ -24,7 +24,7 @@
 
 use lodestore_contract::{SegmentWear, Wear};
 
-use super::ground::MediumAccess;
+use super::medium_access::MediumAccess;
 use super::region::Region;
 use super::slab::{NO_CLASS_ID, Slab};
 use super::space::{Space, Written};

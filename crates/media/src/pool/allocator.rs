@@ -117,7 +117,7 @@ impl Allocator {
     /// not free the record. Does nothing after recovery. [`Epochs::retire`](crate::Epochs::retire)
     /// calls it too.
     #[inline]
-    pub fn keep(&self, at: NvPtr, len: usize) {
+    pub fn exclude_from_sweep(&self, at: NvPtr, len: usize) {
         if self.is_recovering() {
             let len = u32::try_from(len).unwrap_or(u32::MAX).min(Freed::EXTENT_FLAG - 1);
             self.note_kept(Freed { at, len });

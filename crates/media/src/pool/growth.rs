@@ -73,7 +73,7 @@ impl Pool {
         self.check()?;
         self.alloc.add_new_regions(self, index)?;
         drop(control);
-        self.tell(&Event::Grown { bytes: self.memory.regions.total_bytes() });
+        self.report_event(&Event::Grown { bytes: self.memory.regions.total_bytes() });
         Ok(index)
     }
 
@@ -134,7 +134,7 @@ impl Pool {
         self.reserved_bytes.store(bytes, Ordering::Release);
     }
 
-    /// Creates a region within `room` bytes; returns its length and mapping.
+    /// Creates a region within `free_bytes`; returns its length and mapping.
     fn new_region_within(&self, index: u16, min_bytes: u64, free_bytes: u64) -> Result<(u64, Arc<Mapping>)> {
         let len = self.next_region_bytes(index, min_bytes, free_bytes)?;
         self.new_region(index, len).map(|mapping| (len, mapping))

@@ -10,7 +10,7 @@ use lodestore_media::sim::{Change, SimSpec, Site, Source, What};
 use lodestore_media::{NvPtr, PlantedFault, Pool, PoolOptions, source};
 
 const STATEMENTS: Source = source!("tests/planted/statements.rs");
-const STORE: Site = STATEMENTS.line("pool.store_durable(");
+const STORE: Site = STATEMENTS.line("pool.store_and_flush(");
 const PUBLISH: Site = STATEMENTS.line("pool.publish_u64(");
 const PUBLISH_PAIR: Site = STATEMENTS.line("pool.cas_u128(");
 const PERSIST: Site = STATEMENTS.line_after("pub fn persist(", "flush_and_fence(pool, at)");

@@ -5,7 +5,7 @@ use lodestore_media::{NvPtr, Pool};
 
 /// Stores and flushes a word.
 pub fn store(pool: &Pool, at: NvPtr) {
-    pool.store_durable(at, &[&7u64.to_le_bytes()]);
+    pool.store_and_flush(at, &[&7u64.to_le_bytes()]);
 }
 
 /// Publishes a word.

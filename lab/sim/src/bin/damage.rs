@@ -14,8 +14,8 @@ use std::time::Duration;
 use std::{env, fs, process, thread};
 
 use lodestore_sim::damage::fault::Kind;
+use lodestore_sim::damage::known_gaps::{are_few, is_known};
 use lodestore_sim::damage::minimize::minimize;
-use lodestore_sim::damage::open::{are_few, is_known};
 use lodestore_sim::damage::planted::seen_case;
 use lodestore_sim::damage::{CaseId, Config, Failure, Progress, Report, Signature, explore, print, table};
 use lodestore_sim::faults::named;

@@ -2,19 +2,19 @@
 //!
 //! * [`base`] runs a history of operations: it ends in a clean stop, a kill or a crash image.
 //! * [`fault`] and [`plan`] damage its files.
-//! * [`judge`] opens the damaged image, reads and writes, and judges each answer.
+//! * [`oracle`] opens the damaged image, reads and writes, and judges each answer.
 //!
 //! A seed and a case number reproduce every image on any machine.
 
 pub mod base;
 pub mod fault;
-pub mod judge;
+pub mod known_gaps;
 pub mod legal;
 pub mod map;
 pub mod medium;
 pub mod minimize;
 pub mod model;
-pub mod open;
+pub mod oracle;
 pub mod plan;
 pub mod planted;
 mod prefix;
@@ -34,8 +34,8 @@ use lodestore_media::sim::{Rng, SimImage, SimSpec};
 use crate::subject::Engine;
 use base::{Base, History};
 use fault::{Fault, Kind, kind_of};
-use judge::{Class, Effort, Judge};
 use model::{Breach, Model, Violation};
+use oracle::{Class, Effort, Judge};
 use plan::Planner;
 
 /// Damaged images of one base.

@@ -20,7 +20,7 @@ const NAMES: [(&str, &str); 13] = [
     ("History {", "lodestore_sim::damage::base::History"),
     ("Fault::", "lodestore_sim::damage::fault::Fault"),
     ("Place {", "lodestore_sim::damage::fault::Place"),
-    ("Effort {", "lodestore_sim::damage::judge::Effort"),
+    ("Effort {", "lodestore_sim::damage::oracle::Effort"),
     ("Case {", "lodestore_sim::damage::{Case, run_case}"),
     ("named(", "lodestore_sim::faults::named"),
     ("Op::", "lodestore_sim::op::Op"),

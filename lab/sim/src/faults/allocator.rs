@@ -6,7 +6,7 @@ use lodestore_media::{PlantedFault, planted as pool, source};
 use super::media;
 
 const SOURCE: Source = source!("src/allocator.rs");
-const RECORD: &str = "pool.store_durable(at, &[&bytes])";
+const RECORD: &str = "pool.store_and_flush(at, &[&bytes])";
 const ROOT_FLUSH: &str = "pool.flush(pool.root(), ";
 
 /// A thing's bytes are never flushed.

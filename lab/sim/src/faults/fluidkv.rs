@@ -6,9 +6,9 @@ use lodestore_media::{PlantedFault, planted as pool, source};
 
 use super::media;
 
-const APPEND: Source = source!("../../crates/fluidkv/src/tree/append.rs");
+const APPEND: Source = source!("../../crates/fluidkv/src/tree/batch_append.rs");
 const CHAIN: Source = source!("../../crates/fluidkv/src/version/manifest/chain.rs");
-const COMMIT: Source = source!("../../crates/fluidkv/src/tree/commit.rs");
+const COMMIT: Source = source!("../../crates/fluidkv/src/tree/group_commit.rs");
 const LOG_WRITER: Source = source!("../../crates/fluidkv/src/wal/writer.rs");
 const PUBLISH: Source = source!("../../crates/fluidkv/src/version/publish.rs");
 const RECOVER: Source = source!("../../crates/fluidkv/src/db/recover.rs");
@@ -28,7 +28,7 @@ const VALUES_FLUSH: &str = "pool.flush(used.at.add(from), ";
 pub const RECORD_NOT_FLUSHED: PlantedFault = PlantedFault::at(
     "RecordNotFlushed",
     &[
-        LOG_WRITER.line("pool.store_durable(reserved.at, &[header.as_bytes(), op.key, ").without_flush(),
+        LOG_WRITER.line("pool.store_and_flush(reserved.at, &[header.as_bytes(), op.key, ").without_flush(),
         COMMIT.line(GROUP_FLUSH).without_flush(),
     ],
 );
@@ -54,7 +54,7 @@ pub const EDIT_NOT_FENCED: PlantedFault =
 /// An extent of a manifest's chain is linked before its header is durable.
 pub const LINK_EARLY: PlantedFault = PlantedFault::at(
     "LinkEarly",
-    &[CHAIN.line_after("pool.store_durable(link.at, &[&head.encode()])", "pool.fence_checked()").without_fence()],
+    &[CHAIN.line_after("pool.store_and_flush(link.at, &[&head.encode()])", "pool.fence_checked()").without_fence()],
 );
 /// A table is named before it is durable.
 pub const TABLE_NOT_FENCED: PlantedFault = PlantedFault::at(

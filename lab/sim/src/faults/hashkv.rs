@@ -6,7 +6,7 @@ use lodestore_media::sim::Source;
 use lodestore_media::{PlantedFault, planted as pool, source};
 
 const GC: Source = source!("../../crates/hashkv/src/gc.rs");
-const LATE: Source = source!("../../crates/hashkv/src/late.rs");
+const LATE: Source = source!("../../crates/hashkv/src/late_separation.rs");
 const RECOVER: Source = source!("../../crates/hashkv/src/recover.rs");
 const SEPARATOR: Source = source!("../../crates/hashkv/src/separator.rs");
 

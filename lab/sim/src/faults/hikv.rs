@@ -52,7 +52,7 @@ pub const READ_UNPERSISTED: PlantedFault = PlantedFault::at(
 pub const SPLIT_FLIPS_EARLY: PlantedFault = PlantedFault::at(
     "SplitFlipsEarly",
     &[
-        SPLIT.line_after(BEFORE_SIBLING, "pool.store_durable(at, &[&image])").without_flush(),
+        SPLIT.line_after(BEFORE_SIBLING, "pool.store_and_flush(at, &[&image])").without_flush(),
         SPLIT.line_after(BEFORE_SIBLING, "pool.fence_checked()").without_fence(),
     ],
 );

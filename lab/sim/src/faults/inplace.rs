@@ -8,7 +8,7 @@ const BEGIN: Source = source!("../../crates/inplace/src/begin.rs");
 const WRITE: Source = source!("../../crates/inplace/src/write.rs");
 
 /// Stores a record and flushes it.
-pub(super) const RECORD: Site = BASE.line("self.pool.store_durable(at, &[head.as_bytes(), key, value])");
+pub(super) const RECORD: Site = BASE.line("self.pool.store_and_flush(at, &[head.as_bytes(), key, value])");
 /// The fence before a record is published.
 const FENCE_BEFORE_PUBLISH: Site = BASE.line("self.pool.fence_checked()");
 /// The removals of entries by a delete and an update.

@@ -9,8 +9,8 @@ use super::{inplace, media};
 
 const READ: Source = source!("../../crates/nvht/src/read.rs");
 const RECOVER: Source = source!("../../crates/nvht/src/recover.rs");
-const REPAIR: Source = source!("../../crates/nvht/src/repair.rs");
-const RESIZE: Source = source!("../../crates/nvht/src/resize.rs");
+const REPAIR: Source = source!("../../crates/nvht/src/growth_repair.rs");
+const RESIZE: Source = source!("../../crates/nvht/src/growth.rs");
 const WRITE: Source = source!("../../crates/nvht/src/write.rs");
 
 /// Makes the slot of a replaced record durable.

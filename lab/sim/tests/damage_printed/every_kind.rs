@@ -6,7 +6,7 @@ use lodestore_sim::damage::base::End;
 use lodestore_sim::damage::base::History;
 use lodestore_sim::damage::fault::Fault;
 use lodestore_sim::damage::fault::Place;
-use lodestore_sim::damage::judge::Effort;
+use lodestore_sim::damage::oracle::Effort;
 use lodestore_sim::damage::{Case, run_case};
 use lodestore_sim::op::Op;
 use lodestore_sim::shape::Shape;

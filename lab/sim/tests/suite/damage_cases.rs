@@ -3,7 +3,7 @@
 use lodestore_contract::Lifetime;
 use lodestore_sim::damage::base::{End, History};
 use lodestore_sim::damage::fault::{Fault, Place};
-use lodestore_sim::damage::judge::{Class, Effort};
+use lodestore_sim::damage::oracle::{Class, Effort};
 use lodestore_sim::damage::{Case, run_case, scripts};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::mkvs::MkvsEngine;

@@ -1,7 +1,7 @@
 //! The damage explorer itself: it is right about undamaged stores, and a seed reproduces.
 
 use lodestore_sim::damage::fault::Kind;
-use lodestore_sim::damage::judge::{Class, Effort};
+use lodestore_sim::damage::oracle::{Class, Effort};
 use lodestore_sim::damage::{Case, Config, explore, run_case, scripts};
 use lodestore_sim::fluidkv::FluidEngine;
 use lodestore_sim::hashkv::HashEngine;

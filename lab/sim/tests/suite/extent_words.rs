@@ -5,7 +5,7 @@
 use lodestore_media::{RegionLayout, u64_at};
 use lodestore_sim::damage::base::{self, End, History};
 use lodestore_sim::damage::fault::{Fault, Place};
-use lodestore_sim::damage::judge::Effort;
+use lodestore_sim::damage::oracle::Effort;
 use lodestore_sim::damage::{Case, run_case, scripts, spec};
 use lodestore_sim::hikv::HiKvEngine;
 use lodestore_sim::nvht::NvhtEngine;

@@ -59,7 +59,7 @@ fn large(mark: u8) -> Vec<u8> {
 }
 
 /// Callers of `Values::append`, in which the recorder sees its sync.
-const APPENDERS: [&str; 3] = ["hashkv/src/gc.rs", "hashkv/src/late.rs", "hashkv/src/separator.rs"];
+const APPENDERS: [&str; 3] = ["hashkv/src/gc.rs", "hashkv/src/late_separation.rs", "hashkv/src/separator.rs"];
 
 impl Simulated {
     fn counter(&self, name: &str) -> u64 {

@@ -8,9 +8,9 @@ const SHORT_PIECE_DIVISOR: u64 = 8;
 /// The extents that the reserve holds.
 #[derive(Default)]
 pub(super) struct Held {
-    /// Pieces with their bytes. Of the pieces that are long enough the shortest is used, else the
-    /// newest. The newest is mostly adjacent to the one before it, so its rest is joined with that
-    /// one.
+    /// Pieces with their bytes. The shortest piece that is long enough is used, else the newest.
+    /// The newest piece is mostly adjacent to the piece before it, so the rest can be joined with
+    /// that.
     pub(super) pieces: Vec<(NvPtr, u64)>,
     /// The extent for the value log, with its bytes.
     pub(super) values: Option<(NvPtr, u64)>,

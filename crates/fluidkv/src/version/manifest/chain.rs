@@ -170,7 +170,7 @@ impl Chain {
                 zero_durable(pool, link.at, link.capacity);
             }
             let head = Head { number: number as u32, nonce: self.nonce, capacity: link.capacity };
-            pool.store_durable(link.at, &[&head.encode()]);
+            pool.store_and_flush(link.at, &[&head.encode()]);
         }
         pool.fence_checked()
     }
@@ -182,8 +182,8 @@ impl Chain {
     /// [`Error::Poisoned`].
     pub(crate) fn continue_at(&mut self, pool: &Pool, end: u64) -> Result<()> {
         (self.end, self.is_continued) = (end, true);
-        // The record that was cut off is invalidated first: then neither its wiped nor its other
-        // parts make it whole again.
+        // The record that was cut off is invalidated first. Afterwards no mix of its wiped and its
+        // old bytes is a valid record.
         if pool.has_fault(planted::MANIFEST_NOT_WIPED) {
             self.is_continued = false;
             return Ok(());
@@ -225,7 +225,7 @@ impl Chain {
             let end = begin + link.records();
             if at < end && !rest.is_empty() {
                 let (here, behind) = rest.split_at(rest.len().min((end - at) as usize));
-                pool.store_durable(link.at.add(HEADER_BYTES + at - begin), &[here]);
+                pool.store_and_flush(link.at.add(HEADER_BYTES + at - begin), &[here]);
                 (at, rest) = (at + here.len() as u64, behind);
             }
             begin = end;

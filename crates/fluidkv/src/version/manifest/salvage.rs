@@ -6,7 +6,7 @@
 //! * A flush adds its tables on top of all others, as it originally did.
 //! * A compaction is applied only if all merged tables exist. No older table with the same keys may
 //!   stay above its result (Rule 5 of the state) or next to it (Rule 3). The merged tables hid
-//!   nothing newer, so its result does not either.
+//!   no newer data, so the compaction's result hides none.
 //! * Splits and joins move no table above another one that shares a key with it.
 
 use lodestore_media::u64_at;

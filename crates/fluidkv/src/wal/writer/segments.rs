@@ -84,7 +84,7 @@ impl LogWriter {
         if self.is_shared {
             self.pool.store_parts(at, &[&header.encode()]);
         } else {
-            self.pool.store_durable(at, &[&header.encode()]);
+            self.pool.store_and_flush(at, &[&header.encode()]);
         }
         self.add_segment(Written { at, capacity, frame });
         if self.bytes.fetch_add(capacity, Ordering::Relaxed) + capacity >= self.options.bytes_max {
@@ -126,7 +126,7 @@ impl LogWriter {
         if self.is_shared {
             self.pool.store_parts(at, &[&copy]);
         } else {
-            self.pool.store_durable(at, &[&copy]);
+            self.pool.store_and_flush(at, &[&copy]);
             ranges[1..].iter().for_each(|(at, len)| self.pool.flush(*at, *len));
         }
         Some(ranges)

@@ -1,6 +1,7 @@
-//! Appends to the log that all threads share, on media whose fence writes pages (`tree/commit.rs`).
+//! Appends to the log that all threads share, on media whose fence writes pages
+//! (`tree/group_commit.rs`).
 //!
-//! A record is only stored here. `tree/commit.rs` makes it durable with its group.
+//! A record is only stored here. `tree/group_commit.rs` makes it durable with its group.
 //!
 //! Invariants
 //! 1. A segment begins only when everything before it in the log is durable, including the log of
@@ -74,7 +75,7 @@ impl OpenLog<'_> {
     }
 
     /// Stores the reserved record under a number, and ends the log after it. One append runs at a
-    /// time (`tree/commit.rs`). `durable`: the highest durable number.
+    /// time (`tree/group_commit.rs`). `durable`: the highest durable number.
     ///
     /// # Errors
     /// [`lodestore_contract::Error::Corrupt`] if the number is out of the segment's range.

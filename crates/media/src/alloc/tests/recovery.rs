@@ -102,7 +102,7 @@ fn a_kept_record_outlives_the_sweep_until_it_is_freed() {
     let (heap, records, long, extent) = store();
     let alloc = heap.open(false);
     for (at, len) in [(records[0], 296), (records[250], 296), (long, 10_000)] {
-        alloc.keep(at, len);
+        alloc.exclude_from_sweep(at, len);
     }
     alloc.keep_extent(extent);
     // One of them is marked as well, one freed before the sweep.

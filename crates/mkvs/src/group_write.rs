@@ -189,8 +189,8 @@ impl Group {
             }
             Ok(Outcome::RolledBack(refusal)) => Err(Failure::NotDone(refusal)),
             Err(error) => {
-                // The key is not readable until a later operation is acknowledged: all members that
-                // have that one have this one before it.
+                // The key is unreadable until a later operation of the group is acknowledged. Each
+                // member with the later operation has this one before it.
                 stripe.in_doubt.push((key.to_vec(), stripe.last));
                 self.note_in_doubt(key);
                 Err(Failure::Undecided(error))

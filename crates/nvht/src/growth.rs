@@ -24,7 +24,7 @@
 //!
 //! A crash in a step, before the cursor is durable, leaves copies in the next table with fractions
 //! not below the cursor. The old table names the same records, since the stripes prevented changes.
-//! The next open clears these copies (`repair.rs`), and old slots left by a crash after the
+//! The next open clears these copies (`growth_repair.rs`), and old slots left by a crash after the
 //! cursor. Both happen before it serves any request. Its earlier stores (its header, redone
 //! batches) neither free nor allocate a record. Every slot in a line in use therefore names a live
 //! record. Each step is published by one store, and none needs a log.
@@ -37,14 +37,14 @@ use lodestore_contract::{Error, Result};
 use lodestore_media::{NvPtr, Pool};
 
 use crate::hash::Hashed;
-use crate::inner::Inner;
 use crate::layout::{CURSOR_MAX, KIND_TABLE, LINE_BYTES, LINE_SLOTS, Root, TableHeader, TableStage};
 use crate::line::{count_slot, free_slot, mark_damaged};
+use crate::lookup::damaged_line;
+use crate::open_store::Inner;
 use crate::options::INDEX_FULL;
 use crate::partition::{Partition, doublings_of, extent_of, table_word};
 use crate::planted;
 use crate::record::{Placed, Record};
-use crate::search::damaged_line;
 use crate::slot::Slot;
 use crate::table::Table;
 use crate::walk::FoundSlot;
@@ -132,7 +132,7 @@ impl Inner {
             return;
         };
         if let Err(error) = outcome {
-            self.corrupt(&error);
+            self.report_corruption(&error);
         }
     }
 
@@ -353,7 +353,7 @@ impl Inner {
                 }
                 let error = damaged_line(old.line(*line));
                 self.careful_mode.note_damage(&error);
-                self.corrupt(&error);
+                self.report_corruption(&error);
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use lodestore_contract::{Change, ChangeFn, Error, Expiry, Lifetime, Result, Store, Swap};
 
 use crate::apply::{is_refusal, put_reporting_presence};
-use crate::shape::Shared;
+use crate::topology::Shared;
 
 impl Shared<'_> {
     /// Returns the group's only store.

@@ -22,8 +22,8 @@ use lodestore_contract::{Error, HiddenKeys, Result, VerifyReport};
 use lodestore_inplace::{FirstDamage, Index};
 
 use crate::hash::Signature;
-use crate::inner::Inner;
 use crate::layout::BUCKET_BYTES;
+use crate::open_store::Inner;
 use crate::planted;
 use crate::probe::Probe;
 use crate::table::{FreeSlot, Segment, SegmentLocation, Slot, Verdict};
@@ -76,7 +76,7 @@ impl Inner {
         if !self.is_careful() || self.pool.has_fault(planted::ENTRY_CHECK_IGNORED) {
             return Ok(());
         }
-        self.table.check_buckets(&self.pool, segment, sig).inspect_err(|error| self.corrupt(error))
+        self.table.check_buckets(&self.pool, segment, sig).inspect_err(|error| self.report_corruption(error))
     }
 
     /// Reads the buckets of a key for a writer that holds the key's stripe. In careful mode the
@@ -101,7 +101,7 @@ impl Inner {
             Verdict::Free => Reuse::Free,
             Verdict::Whole(_) | Verdict::BadRecord(..) => Reuse::Taken,
             Verdict::Damaged(error) => {
-                self.corrupt(&error);
+                self.report_corruption(&error);
                 self.careful_mode.note_damage(&error);
                 Reuse::Damaged
             }

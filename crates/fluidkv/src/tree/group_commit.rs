@@ -52,11 +52,11 @@ use crate::planted;
 use crate::tree::Tree;
 use crate::tree::counts::Counts;
 use crate::tree::sequence::Order;
-use crate::wal::group_commit::{Gathered, GroupCommit};
+use crate::wal::shared_log::{self, Gathered};
 use crate::wal::writer::shared::{Positions, RecordContent, Stored};
 
 /// The log that all threads share.
-pub(crate) type SharedLog = GroupCommit<Pending>;
+pub(crate) type SharedLog = shared_log::SharedLog<Pending>;
 
 /// A write of a group, not yet published.
 pub(crate) struct Pending {
@@ -116,7 +116,7 @@ impl Tree {
         drop(open);
         let Stored { positions, range, spare, checks_dram } = stored;
         if checks_dram {
-            memtable.check_dram_limit();
+            memtable.mark_full_over_dram_limit();
         }
         if let (RecordContent::Batch(_, true), Positions::Batch(positions), true) =
             (content, &positions, self.separator.is_some())
@@ -154,7 +154,7 @@ impl Tree {
                 self.batches.fetch_add(1, Ordering::SeqCst);
                 let published = positions.iter().try_for_each(|at| self.publish_entry(&write.memtable, *at, keep));
                 self.batches.fetch_sub(1, Ordering::SeqCst);
-                write.memtable.check_dram_limit();
+                write.memtable.mark_full_over_dram_limit();
                 published
             }
         }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use lodestore_contract::{Error, Finding};
 
 use super::Allocator;
-use super::ground::MediumAccess;
+use super::medium_access::MediumAccess;
 use super::table::{self, Found, Pair, Resolved, Word};
 use crate::crc32c;
 use crate::region_layout::RegionLayout;

@@ -1,13 +1,13 @@
 //! Repair of a growth that a crash interrupted. Done for each partition before an open serves any
-//! request; `resize.rs` says what a crash leaves.
+//! request; `growth.rs` says what a crash leaves.
 
+use crate::growth::publish_grown_table;
 use crate::layout::{CURSOR_MAX, LINE_BYTES, Root};
 use crate::line::free_slot;
 use crate::partition::Partition;
 use crate::planted;
 use crate::reconcile::Reconciler;
 use crate::record::{Placed, Record};
-use crate::resize::publish_grown_table;
 use crate::slot::Slot;
 use crate::table::Table;
 

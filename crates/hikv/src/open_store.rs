@@ -172,7 +172,7 @@ impl Index for Inner {
             self.persist_buckets(segment, sig);
         }
         let found = self.probe_buckets(segment, sig).find(&self.pool, target.key);
-        let found = found.inspect_err(|error| self.corrupt(error))?;
+        let found = found.inspect_err(|error| self.report_corruption(error))?;
         if found.is_none() {
             self.check_absent(segment, sig)?;
         }
@@ -228,7 +228,7 @@ impl Inner {
     #[cold]
     pub(crate) fn report_damaged_word(&self, sig: Signature) -> Error {
         let error = damaged_word(self.table.placement.partition(sig));
-        self.corrupt(&error);
+        self.report_corruption(&error);
         error
     }
 

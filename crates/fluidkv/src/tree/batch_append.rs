@@ -1,6 +1,6 @@
 //! Batches in the log of the calling thread: one record, one fence, then the index.
 //!
-//! Writes of single keys are in `db/write.rs`. If all threads share one log, `tree/commit.rs`
+//! Writes of single keys are in `db/write.rs`. If all threads share one log, `tree/group_commit.rs`
 //! appends.
 
 use lodestore_contract::Result;
@@ -45,7 +45,7 @@ impl Tree {
             let old = memtable.publish(op.key, hash(op.key), *at, keep);
             self.note_replaced(memtable, old);
         }
-        memtable.check_dram_limit();
+        memtable.mark_full_over_dram_limit();
     }
 
     /// Writes a record of moved values, and publishes it unless a group does. The record may use

@@ -13,8 +13,8 @@ use lodestore_inplace::unvouched;
 use lodestore_media::NvPtr;
 
 use crate::hash::Hashed;
-use crate::inner::Inner;
 use crate::line::{SlotLocation, Verdict, Words, free_slot, locate_slot, reach_of, read_line};
+use crate::open_store::Inner;
 use crate::planted;
 use crate::record::{Placed, Record};
 use crate::slot::Slot;

@@ -233,7 +233,7 @@ mod tests {
     use lodestore_inplace::testing::Scratch;
 
     use super::*;
-    use crate::late::tests::store_with_late_values;
+    use crate::late_separation::tests::store_with_late_values;
 
     /// Regression: a `settle` concurrent with writers never ended.
     #[test]

@@ -94,7 +94,7 @@ impl Background {
     /// # Errors
     /// Same as [`Background::run_all_due`], except [`Error::Full`].
     pub(crate) fn merge_expired(&self) -> Result<bool> {
-        if self.pool.is_telling() || !self.find_stale(RECLAIM_TIMEOUT) {
+        if self.pool.is_reporting() || !self.find_stale(RECLAIM_TIMEOUT) {
             return Ok(false);
         }
         match self.run_all_due(Due::Scarce, RECLAIM_TIMEOUT) {

@@ -1,9 +1,10 @@
 //! In-doubt writes: some members have them, but too few were left to acknowledge them.
 //!
-//! Their keys are not readable until a later operation of the group is acknowledged; all members
-//! that have that one have these before it (`commit.rs`). Without other writes, the group's keeper
-//! writes the key's pair of the active members again. Each active member has the operation: a
-//! member without space for it is behind, and a member that did not apply it has failed.
+//! The key of such a write is unreadable until the group acknowledges a later operation. Each
+//! member with the later operation has the in-doubt write before it (`group_write.rs`). Without
+//! other writes, the keeper of the group writes the key again, with the pair of the active members.
+//! Each active member has the in-doubt write: a member without space for it is behind, and a
+//! member that did not apply it has failed.
 
 use std::sync::atomic::Ordering;
 
