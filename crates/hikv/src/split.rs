@@ -234,7 +234,7 @@ fn double_directory(table: &Table, pool: &Pool, partition: usize) -> Result<()> 
     let root = WordPlace::root(pool, partition);
     // A recovery that reads the new root never sees the old directory: it must not sweep an extent
     // that is still to be retired.
-    pool.allocator().keep_extent(old.at);
+    pool.allocator().exclude_extent_from_sweep(old.at);
     pool.publish_u64(root.at, new.pack(pool, root));
     pool.flush(root.at, 8);
     pool.fence_checked()?;

@@ -409,7 +409,7 @@ impl Log {
         pool.check()?;
         let root = roots.add(self.number as u64 * 8);
         if !self.at.is_null() {
-            pool.allocator().keep_extent(self.at);
+            pool.allocator().exclude_extent_from_sweep(self.at);
         }
         pool.publish_u64(root, at.raw() | u64::from(capacity.ilog2()));
         pool.flush(root, 8);

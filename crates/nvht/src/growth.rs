@@ -412,7 +412,7 @@ impl Inner {
         let (current, next, cursor) = part.words();
         assert!(next != 0 && cursor == CURSOR_MAX, "all keys have moved");
         self.account_wear_of(partition);
-        pool.allocator().keep_extent(extent_of(current));
+        pool.allocator().exclude_extent_from_sweep(extent_of(current));
         publish_grown_table(pool, partition, next);
         self.pool.check()?;
         TableStage::REPLACED.store(pool, extent_of(current));

@@ -124,9 +124,9 @@ impl Allocator {
         }
     }
 
-    /// Like [`Self::keep`], for an extent.
+    /// Like [`Self::exclude_from_sweep`], for an extent.
     #[inline]
-    pub fn keep_extent(&self, at: NvPtr) {
+    pub fn exclude_extent_from_sweep(&self, at: NvPtr) {
         if self.is_recovering() {
             self.note_kept(Freed { at, len: Freed::EXTENT_FLAG });
         }

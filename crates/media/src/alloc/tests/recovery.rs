@@ -104,7 +104,7 @@ fn a_kept_record_outlives_the_sweep_until_it_is_freed() {
     for (at, len) in [(records[0], 296), (records[250], 296), (long, 10_000)] {
         alloc.exclude_from_sweep(at, len);
     }
-    alloc.keep_extent(extent);
+    alloc.exclude_extent_from_sweep(extent);
     // One of them is marked as well, one freed before the sweep.
     alloc.mark_on(&heap, records[0], 296).expect("it is there");
     free(&alloc, &heap, records[250], 296);
