@@ -3,8 +3,8 @@
 //!
 //! Persist order of a split of segment S of depth L into S and N, under all stripes of the
 //! partition:
-//! 1. N's extent word is durable (by the allocator). In careful mode S is flushed, and a fence
-//!    follows.
+//! 1. N's extent word is durable (by the allocator; checked). In careful mode S is flushed, and a
+//!    fence follows.
 //! 2. N's header and its half of S's entries are stored, at the same buckets and slots, with all
 //!    other slots free. Entries in S left by an earlier crashed split are freed. Fence.
 //! 3. The first directory word of the upper half names (N, L+1); flush, fence: **the split is
@@ -158,6 +158,9 @@ fn fill_sibling(
 ) -> Result<(NvPtr, Vec<Replaced>)> {
     let bytes = table.shape.segment_bytes as usize;
     let at = pool.allocator().alloc_extent(pool, bytes as u64, KIND_SEGMENT)?;
+    // If the fence of the extent word failed, a crash may lose the word and keep what is stored in
+    // the extent. A later split in the same space would leave these entries to `unnamed.rs`.
+    pool.check()?;
     let SegmentLocation { segment: old, partition, prefix } = location;
     if careful {
         // A killed process may have left entries unflushed. A crash must not show an entry in the

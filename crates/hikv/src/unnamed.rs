@@ -8,7 +8,9 @@
 //! Invariants:
 //! 1. Before an open serves the store, each unnamed segment is durably zeroed. Then S may change
 //!    independently of N, and the next owner of the space finds no entries.
-//! 2. A salvage that found damage zeroes nothing. It marks the store as damaged, so no later strict
+//! 2. Free space never has entries of a split: a split stores nothing in an extent before the
+//!    extent word is known to be durable, and an open zeroes the extent before the sweep frees it.
+//! 3. A salvage that found damage zeroes nothing. It marks the store as damaged, so no later strict
 //!    open trusts the index.
 
 use lodestore_contract::Result;

@@ -4,6 +4,7 @@
 use crate::common;
 use lodestore_media::sim::{LineModel, SimImage, SimSpec};
 use lodestore_sim::config::Config;
+use lodestore_sim::explore::script_at;
 use lodestore_sim::hikv::{HiKvEngine, WAL_MODE_FLAG};
 use lodestore_sim::mutation::planted;
 use lodestore_sim::op::{Op, Outcome};
@@ -18,6 +19,17 @@ fn must_pass(config: Config) {
 #[test]
 fn every_image_of_cache_lines_recovers() {
     must_pass(Config { images: 40_000, ..Config::default() });
+}
+
+/// A failed sync lost the extent word of a split's segment, and kept its content. A later split of
+/// another partition took the space, and crashed before it stored its own header. The open took
+/// the older entries for those of a split that the directory lacks, and was refused.
+#[test]
+fn a_split_into_the_space_of_a_segment_whose_extent_word_is_lost_opens_after_a_crash() {
+    let seed = 2026;
+    let only_script = (0..32).find(|index| script_at(seed, *index).name == "splits with stops");
+    assert!(only_script.is_some(), "the script is there");
+    must_pass(Config { seed, images: 12_000, only_script, ..Config::default() });
 }
 
 #[test]
