@@ -1,30 +1,18 @@
-//! Statistics of a matrix, and its clean stop.
+//! The clean stop of a matrix, and the work of the background threads for a matrix without any.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lodestore_contract::{EngineCounters, Result, Stats, Store};
+use lodestore_contract::{Result, Store};
 
-use crate::ENGINE;
 use crate::apply::is_refusal;
-use crate::device::{Device, HANG_TIMEOUT};
+use crate::device::HANG_TIMEOUT;
 use crate::factory::new_id;
 use crate::group::Group;
 use crate::inner::Inner;
 use crate::layout::{CleanRecord, MemberState};
 use crate::lock;
-use crate::stats::MkvsStats;
-
-/// Adds the statistics of a device that sum up over all devices.
-fn add(total: &mut Stats, device: &Stats) {
-    total.dram_bytes += device.dram_bytes;
-    total.dram_fixed_bytes += device.dram_fixed_bytes;
-    total.dram_budget_bytes += device.dram_budget_bytes;
-    total.flushes += device.flushes;
-    total.fences += device.fences;
-    total.bytes_written += device.bytes_written;
-}
 
 impl Group {
     /// Waits until the calls in progress have ended. Gives up if the devices make no progress for
@@ -141,71 +129,5 @@ impl Inner {
             first = self.host.write_clean_stop(&clean, &filters);
         }
         first.and(self.host.store().close())
-    }
-
-    /// Returns the statistics of all devices together.
-    pub(crate) fn stats(&self) -> Stats {
-        let mut total = Stats { engine: ENGINE, ..Stats::default() };
-        if self.open.is_foreign() {
-            return total;
-        }
-        total.recovery.done = true;
-        total.recovery.share = 1.0;
-        let mut own = MkvsStats::default();
-        for group in &self.shape.groups() {
-            self.add_group(&mut total, &mut own, group);
-        }
-        total.engine_counters = EngineCounters::new(own);
-        total
-    }
-
-    fn add_group(&self, total: &mut Stats, own: &mut MkvsStats, group: &Group) {
-        let devices = group.devices();
-        // Members hold the same pairs. The last queried one represents all if it has applied as
-        // much as any: the statistics then match earlier answers.
-        let last_walked_id = group.last_walked.load(Ordering::Relaxed);
-        let rank = |device: &&Arc<Device>| (device.is_active(), device.applied(), device.id == last_walked_id);
-        let last_walked = devices.iter().max_by_key(rank).map(|device| device.id);
-        for device in &devices {
-            let stats = device.store().stats();
-            add(total, &stats);
-            if Some(device.id) == last_walked {
-                total.keys += stats.keys;
-                total.recovery.keys += stats.recovery.keys;
-                if total.medium.is_empty() {
-                    (total.medium, total.durability) = (stats.medium.clone(), stats.durability);
-                }
-                let (sum, space) = (&mut total.space, &stats.space);
-                (sum.size, sum.capacity, sum.live) =
-                    (sum.size + space.size, sum.capacity + space.capacity, sum.live + space.live);
-                (sum.dead, sum.free) = (sum.dead + space.dead, sum.free + space.free);
-            }
-            let recovery = &mut total.recovery;
-            recovery.done &= stats.recovery.done;
-            recovery.share = recovery.share.min(stats.recovery.share);
-            recovery.corrupt += stats.recovery.corrupt;
-            recovery.left_out += stats.recovery.left_out;
-            recovery.ready_after = recovery.ready_after.max(stats.recovery.ready_after);
-            recovery.took = recovery.took.max(stats.recovery.took);
-            if let Some(log) = device.log() {
-                add(total, &log.store().stats());
-            }
-        }
-        // The number of missing or outdated pairs is unknown.
-        let may_lack = group.has_doubts();
-        total.recovery.corrupt += u64::from(may_lack);
-        total.recovery.left_out += u64::from(may_lack);
-        own.add_group(group, &devices);
-        add_filter(total, own, group);
-    }
-}
-
-/// Adds the DRAM and the error rate of a group's filter.
-fn add_filter(total: &mut Stats, own: &mut MkvsStats, group: &Group) {
-    let filter = group.stripes.read_any(|stripe| stripe.filter.clone()).flatten();
-    if let Some(filter) = filter {
-        total.dram_bytes += filter.bytes();
-        let per_million = (filter.false_positives() * 1e6) as u64;
-        own.filter_false_per_million = per_million.max(own.filter_false_per_million);
     }
 }

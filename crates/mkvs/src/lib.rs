@@ -44,7 +44,7 @@
 //! * `creation`, `recover`: record of an unfinished creation; creation and opening.
 //! * `factory`, `log_replay`: stores of a device; replay of a device's log.
 //! * `keeper`, `maintenance_wait`: background maintenance; waits for it.
-//! * `stats`, `close`: statistics; clean stop.
+//! * `stats`, `close`: statistics; clean stop, and maintenance without threads.
 //! * `verify`: verification of each store, and of members against each other.
 //! * `admin`: replacement of devices, addition of groups, status.
 //! * `store`: the operations of the contract.

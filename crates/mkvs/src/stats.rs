@@ -1,12 +1,14 @@
-//! The engine's own statistics.
+//! Statistics of a matrix: those of its devices together, and the engine's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestore_contract::engine_statistics;
+use lodestore_contract::{EngineCounters, Stats, engine_statistics};
 
+use crate::ENGINE;
 use crate::device::Device;
 use crate::group::Group;
+use crate::inner::Inner;
 use crate::layout::MemberState;
 
 engine_statistics! {
@@ -88,4 +90,82 @@ impl MkvsStats {
         self.devices_filling += filling as u64;
         self.devices_behind += behind.saturating_sub(filling) as u64;
     }
+}
+
+impl Inner {
+    /// Returns the statistics of all devices together.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut total = Stats { engine: ENGINE, ..Stats::default() };
+        if self.open.is_foreign() {
+            return total;
+        }
+        total.recovery.done = true;
+        total.recovery.share = 1.0;
+        let mut own = MkvsStats::default();
+        for group in &self.shape.groups() {
+            self.add_group(&mut total, &mut own, group);
+        }
+        total.engine_counters = EngineCounters::new(own);
+        total
+    }
+
+    fn add_group(&self, total: &mut Stats, own: &mut MkvsStats, group: &Group) {
+        let devices = group.devices();
+        // Members hold the same pairs. The last queried one represents all if it has applied as
+        // much as any: the statistics then match earlier answers.
+        let last_walked_id = group.last_walked.load(Ordering::Relaxed);
+        let rank = |device: &&Arc<Device>| (device.is_active(), device.applied(), device.id == last_walked_id);
+        let last_walked = devices.iter().max_by_key(rank).map(|device| device.id);
+        for device in &devices {
+            let stats = device.store().stats();
+            add(total, &stats);
+            if Some(device.id) == last_walked {
+                total.keys += stats.keys;
+                total.recovery.keys += stats.recovery.keys;
+                if total.medium.is_empty() {
+                    (total.medium, total.durability) = (stats.medium.clone(), stats.durability);
+                }
+                let (sum, space) = (&mut total.space, &stats.space);
+                (sum.size, sum.capacity, sum.live) =
+                    (sum.size + space.size, sum.capacity + space.capacity, sum.live + space.live);
+                (sum.dead, sum.free) = (sum.dead + space.dead, sum.free + space.free);
+            }
+            let recovery = &mut total.recovery;
+            recovery.done &= stats.recovery.done;
+            recovery.share = recovery.share.min(stats.recovery.share);
+            recovery.corrupt += stats.recovery.corrupt;
+            recovery.left_out += stats.recovery.left_out;
+            recovery.ready_after = recovery.ready_after.max(stats.recovery.ready_after);
+            recovery.took = recovery.took.max(stats.recovery.took);
+            if let Some(log) = device.log() {
+                add(total, &log.store().stats());
+            }
+        }
+        // The number of missing or outdated pairs is unknown.
+        let may_lack = group.has_doubts();
+        total.recovery.corrupt += u64::from(may_lack);
+        total.recovery.left_out += u64::from(may_lack);
+        own.add_group(group, &devices);
+        add_filter(total, own, group);
+    }
+}
+
+/// Adds the DRAM and the error rate of a group's filter.
+fn add_filter(total: &mut Stats, own: &mut MkvsStats, group: &Group) {
+    let filter = group.stripes.read_any(|stripe| stripe.filter.clone()).flatten();
+    if let Some(filter) = filter {
+        total.dram_bytes += filter.bytes();
+        let per_million = (filter.false_positives() * 1e6) as u64;
+        own.filter_false_per_million = per_million.max(own.filter_false_per_million);
+    }
+}
+
+/// Adds the statistics of a device that sum up over all devices.
+fn add(total: &mut Stats, device: &Stats) {
+    total.dram_bytes += device.dram_bytes;
+    total.dram_fixed_bytes += device.dram_fixed_bytes;
+    total.dram_budget_bytes += device.dram_budget_bytes;
+    total.flushes += device.flushes;
+    total.fences += device.fences;
+    total.bytes_written += device.bytes_written;
 }

@@ -1,5 +1,5 @@
-//! Group commit of the log that all threads share, on media whose fence writes pages: the writes
-//! that wait for their sync. `tree/group_commit.rs` has the protocol and its invariants.
+//! The log that all threads share, on media whose fence writes pages: its locks, and the writes
+//! that wait for their sync. `tree/group_commit.rs` has the protocol of its group commit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,8 +36,7 @@ impl<W> Gathered<W> {
     }
 }
 
-/// The group commit of the log that all threads share. `W` is a write that waits to be published.
-/// See the module.
+/// The state of the log that all threads share. `W` is a write that waits to be published.
 pub(crate) struct SharedLog<W> {
     /// `interval`: the writes of this time may be lost. `None`: `power`.
     pub(crate) window: Option<Duration>,
@@ -54,7 +53,7 @@ pub(crate) struct SharedLog<W> {
 }
 
 impl<W> SharedLog<W> {
-    /// Returns the group commit of a store in this pool if all threads share one log. `number` is
+    /// Returns the shared log of a store in this pool, if all threads share one. `number` is
     /// the highest number ever assigned.
     pub(crate) fn of(pool: &Pool, number: u64, stripe_count: usize) -> Option<Self> {
         let window = match pool.durability() {
