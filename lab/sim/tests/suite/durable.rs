@@ -1,6 +1,7 @@
 //! Engines with concurrent threads: live histories, and histories cut by a crash.
 //! `LODESTORE_SIM_HISTORIES` sets the number of live histories of each test.
 
+use std::collections::BTreeMap;
 use std::ops::Bound::Included;
 use std::sync::Barrier;
 use std::thread;
@@ -13,6 +14,7 @@ use lodestore_sim::faults::named;
 use lodestore_sim::fluidkv::{FluidEngine, MODE_INTERVAL};
 use lodestore_sim::hashkv::HashEngine;
 use lodestore_sim::hikv::HiKvEngine;
+use lodestore_sim::history::{self, Action, Answer, Call};
 use lodestore_sim::nvht::NvhtEngine;
 use lodestore_sim::op::{Op, Outcome};
 use lodestore_sim::shape::Shape;
@@ -134,13 +136,13 @@ fn a_condition_that_is_ignored_is_seen_in_a_history() {
     }
 }
 
-/// Two threads put one key each on the condition that the range of both keys is empty. Returns the
-/// round in which both puts were made, which no order of the two explains.
+/// Two threads put one key each on the condition that the range of both keys is empty. At least one
+/// put is made. Returns the round whose history the checker refuses: both puts were made.
 fn find_round_with_both_puts(store: &dyn Subject, rounds: u64) -> Option<u64> {
     let range = RangeCondition { from: Included(key_bytes(0)), to: Included(key_bytes(1)), keys: Vec::new() };
     (0..rounds).find(|round| {
         let start = Barrier::new(2);
-        let is_made = |own: u64| {
+        let put_own = |own: u64| {
             let put = BatchOp::Put { key: key_bytes(own), value: value_bytes(*round), expiry: None };
             let batch = Batch { ops: vec![put] };
             let op = Op::WriteIf { conditions: Vec::new(), ranges: vec![range.clone()], batch };
@@ -148,12 +150,23 @@ fn find_round_with_both_puts(store: &dyn Subject, rounds: u64) -> Option<u64> {
             store.apply(&op).expect("an answer") == Outcome::Changed(true)
         };
         let made = thread::scope(|scope| {
-            let other = scope.spawn(|| is_made(1));
-            (is_made(0), other.join().expect("the answer of the other thread"))
+            let other = scope.spawn(|| put_own(1));
+            [put_own(0), other.join().expect("the answer of the other thread")]
         });
-        assert!(made.0 || made.1, "round {round}: no put was made");
+        assert_ne!(made, [false, false], "round {round}: no put was made");
         (0..2).for_each(|key| _ = store.apply(&Op::Delete { key: key_bytes(key) }).expect("a delete"));
-        made == (true, true)
+        let call = |own: u64| Call {
+            action: Action::WriteIf {
+                expected: vec![(0, None), (1, None)],
+                values: vec![(own, Some(*round))],
+                is_range: true,
+            },
+            called: own,
+            returned: Some((2 + own, Answer::Changed(made[own as usize]))),
+        };
+        let is_refused = history::check(&[call(0), call(1)], &BTreeMap::new()).is_err();
+        assert_eq!(is_refused, made == [true, true], "round {round}: the checker and {made:?}");
+        is_refused
     })
 }
 
