@@ -54,7 +54,7 @@ fn create_with(grain: u32, options: &FluidOptions) -> Simulated {
 }
 
 impl Simulated {
-    /// Runs `work` in the middle of the next sync made by a source file of this name.
+    /// Runs `work` in the middle of the next sync made by a source file of this path.
     fn in_a_sync_of(&self, file: &'static str, work: impl FnOnce() + Send + 'static) {
         let work = Mutex::new(Some(work));
         let watch = move |site: &'static std::panic::Location<'static>| {
@@ -145,7 +145,7 @@ fn with_garbage(grain: u32, durability: Durability) -> (Simulated, Vec<Event>) {
 fn at_an_interval_no_value_goes_before_the_delete_that_killed_it_is_durable() {
     let (simulated, before) = with_garbage(SECTOR, WINDOW);
     let store = Arc::clone(&simulated.store);
-    simulated.in_a_sync_of("values/writer.rs", move || {
+    simulated.in_a_sync_of(source_path!("crates/fluidkv/src/values/writer.rs"), move || {
         let deleter = move || {
             for index in (0..KEYS).filter(|index| !is_overwritten(*index)) {
                 assert!(store.delete(&key(index)).expect("delete"));
@@ -217,7 +217,7 @@ fn a_crash_while_ranges_are_compacted_and_joined_loses_nothing() {
 /// unblocks it.
 fn hold_a_sync(simulated: &Simulated) -> (Receiver<()>, Sender<()>) {
     let ((tell, held), (let_go, wait)) = (channel(), channel());
-    simulated.in_a_sync_of("tree/commit.rs", move || {
+    simulated.in_a_sync_of(source_path!("crates/fluidkv/src/tree/group_commit.rs"), move || {
         tell.send(()).expect("the test waits for it");
         // A closed channel is fine too: the test has failed.
         let _ = wait.recv();

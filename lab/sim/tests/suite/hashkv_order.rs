@@ -59,7 +59,11 @@ fn large(mark: u8) -> Vec<u8> {
 }
 
 /// Callers of `Values::append`, in which the recorder sees its sync.
-const APPENDERS: [&str; 3] = ["hashkv/src/gc.rs", "hashkv/src/late_separation.rs", "hashkv/src/separator.rs"];
+const APPENDERS: [&str; 3] = [
+    source_path!("crates/hashkv/src/gc.rs"),
+    source_path!("crates/hashkv/src/late_separation.rs"),
+    source_path!("crates/hashkv/src/separator.rs"),
+];
 
 impl Simulated {
     fn counter(&self, name: &str) -> u64 {

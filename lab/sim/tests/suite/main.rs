@@ -3,6 +3,15 @@
 //! One binary needs one link, and the tests of all files share the cores. Tests that change or
 //! measure the whole process are binaries of their own.
 
+/// Returns a source file's path as a watch of the recorder sees it. A file that was renamed does
+/// not compile, so a test cannot wait for a call site that no longer exists.
+macro_rules! source_path {
+    ($path:literal) => {{
+        const _: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../", $path));
+        $path
+    }};
+}
+
 #[path = "../common/mod.rs"]
 mod common;
 mod damage_cases;

@@ -69,7 +69,7 @@ fn batch_and_puts_beside(nth: usize) -> Option<(Vec<Event>, Vec<u64>)> {
     let (watched, recorder_of, own) = (Arc::clone(&seen), Arc::clone(&pool), std::thread::current().id());
     let at_work = Arc::clone(&store);
     let watch = move |site: &'static std::panic::Location<'static>| {
-        if !site.file().ends_with("batch_log.rs") || std::thread::current().id() != own {
+        if !site.file().ends_with(source_path!("crates/media/src/batch_log.rs")) || std::thread::current().id() != own {
             return;
         }
         let mut seen = watched.lock().expect("no panic");
@@ -162,7 +162,7 @@ fn a_batch_clears_no_damaged_slot_that_its_own_writer_took_meanwhile() {
     let (seen, own, at_work, key) =
         (Arc::clone(&done), std::thread::current().id(), Arc::clone(&store), theirs.clone());
     let watch = move |site: &'static std::panic::Location<'static>| {
-        if std::thread::current().id() != own || !site.file().ends_with("base.rs") {
+        if std::thread::current().id() != own || !site.file().ends_with(source_path!("crates/inplace/src/base.rs")) {
             return;
         }
         let mut seen = seen.lock().expect("no panic");
