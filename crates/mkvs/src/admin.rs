@@ -223,6 +223,11 @@ impl Mkvs {
             members.sort_by_key(|other| other.index);
         }
         lock(&group.lost).retain(|lost| lost.index != device);
+        if replaced.gave_up.is_some() {
+            // The owner gave up the groups that an older description does not name.
+            let groups = matrix.groups.len();
+            group.for_each_active(|device| device.set_group_count(groups));
+        }
         let Some(old) = old else { return Ok(replaced) };
         old.stop();
         let kept = self.replace_keeper_of(&group, &old);
@@ -294,6 +299,8 @@ impl Mkvs {
         let starter = self.start_group(&group).inspect_err(|_| group.stop_threads())?;
         let described = self.inner.host.change(|matrix| matrix.groups.push(record));
         new_stores.keep_unless_refused(described).inspect_err(|_| group.stop_threads())?;
+        // Before the new group gets a key. After a crash, an open notes the number.
+        self.inner.note_group_count(count + 1);
         self.inner.shape.add(group);
         // The mover waits for this message, unless the matrix is being dropped.
         let _ = starter.send(());

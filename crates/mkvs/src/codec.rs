@@ -3,7 +3,7 @@
 use lodestore_contract::{Error, Result};
 
 /// Version of all formats of a matrix.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 
 pub(crate) fn format_error(what: &'static str) -> Error {
     Error::corrupt("mkvs", what)

@@ -85,6 +85,8 @@ pub(crate) struct Device {
     /// The copy may lack pairs that no device could read: the device cannot confirm that a key is
     /// absent.
     has_gaps: AtomicBool,
+    /// The store may have pairs that the group deleted, so its count of keys may be too high.
+    has_surplus: AtomicBool,
     /// The store was opened after the host's store was last written.
     is_newer: AtomicBool,
     /// The device has a thread. During the open of a matrix no device has one, and callers do the
@@ -119,6 +121,7 @@ impl Device {
         let record = log.as_ref().map(OpLog::record);
         let applied = record.map_or(0, |record| record.applied);
         let has_gaps = record.is_some_and(|record| record.has_gaps);
+        let has_surplus = record.is_some_and(|record| record.has_surplus);
         Self {
             index,
             id,
@@ -141,6 +144,7 @@ impl Device {
             is_inline,
             is_memory,
             has_gaps: AtomicBool::new(has_gaps),
+            has_surplus: AtomicBool::new(has_surplus),
             is_newer: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -281,9 +285,45 @@ impl Device {
         self.has_gaps.load(Ordering::Acquire)
     }
 
-    /// Sets whether the copy may lack pairs. The device's record has the same value already.
-    pub(crate) fn set_gaps(&self, has_gaps: bool) {
+    /// Returns whether the store may have pairs that the group deleted.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.has_surplus.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the copy may lack pairs, and whether it may have deleted ones. The device's
+    /// record has the same values already.
+    pub(crate) fn set_differences(&self, has_gaps: bool, has_surplus: bool) {
         self.has_gaps.store(has_gaps, Ordering::Release);
+        self.has_surplus.store(has_surplus, Ordering::Release);
+    }
+
+    /// Returns the store whose mark is the number of groups: the log's. A device without a log has
+    /// no sequence to mark its pairs with.
+    fn store_of_group_count(&self) -> &Arc<dyn Store> {
+        self.log.as_ref().map_or(&self.store, OpLog::store)
+    }
+
+    /// Returns the largest number of groups that the device knows of.
+    pub(crate) fn known_group_count(&self) -> u64 {
+        self.store_of_group_count().mark().unwrap_or(0)
+    }
+
+    /// Stores the number of the matrix's groups in the device, durably. A description with fewer
+    /// groups is then known to be an older copy. Does nothing if the device knows the number.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) fn note_group_count(&self, groups: usize) -> Result<()> {
+        if self.known_group_count() >= groups as u64 { Ok(()) } else { self.set_group_count(groups) }
+    }
+
+    /// Stores the number of the matrix's groups in the device, durably, also if the device knows of
+    /// more. Only an owner who gave up these groups may want this.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(crate) fn set_group_count(&self, groups: usize) -> Result<()> {
+        self.store_of_group_count().set_mark(groups as u64)
     }
 
     /// Returns the error for a key that the copy may lack.

@@ -114,7 +114,9 @@ impl DeviceFactory<'_> {
             Some(log.planted(self.options.planted))
         };
         let label = self.label_directory(member)?;
-        Ok(self.device(index, member, place, log, (label, 0)))
+        let device = self.device(index, member, place, log, (label, 0));
+        device.note_group_count(self.matrix.groups.len())?;
+        Ok(device)
     }
 
     /// Opens a device's stores. Adds the reasons for which a strict open is refused to `doubts`.

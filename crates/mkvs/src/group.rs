@@ -247,6 +247,15 @@ impl Group {
         read(&self.members).iter().filter(|device| device.is_active()).cloned().collect()
     }
 
+    /// Calls `change` for each active device. A device for which it fails is taken out of use.
+    pub(crate) fn for_each_active(&self, change: impl Fn(&Device) -> Result<()>) {
+        for device in self.active() {
+            if let Err(error) = change(&device) {
+                device.fail(error.to_string());
+            }
+        }
+    }
+
     /// Returns the group's epoch.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)

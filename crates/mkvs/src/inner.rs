@@ -37,6 +37,12 @@ impl Inner {
         self.open.check()
     }
 
+    /// Stores the number of groups in the active devices, durably. A device that cannot store it
+    /// fails.
+    pub(crate) fn note_group_count(&self, groups: usize) {
+        self.shape.groups().iter().for_each(|group| group.for_each_active(|device| device.note_group_count(groups)));
+    }
+
     #[inline]
     fn hash(&self, key: &[u8]) -> Result<KeyHash> {
         check_key(key)?;

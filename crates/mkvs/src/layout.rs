@@ -112,7 +112,13 @@ pub(crate) struct DeviceRecord {
     pub(crate) is_partial: bool,
     /// Whether its copy may lack pairs that no device could read.
     pub(crate) has_gaps: bool,
+    /// Whether its store may have pairs that the group deleted: their damage hid their keys.
+    pub(crate) has_surplus: bool,
 }
+
+/// Flags of a device's record: [`DeviceRecord::has_gaps`] and [`DeviceRecord::has_surplus`].
+const GAPS_RECORD_FLAG: u8 = 1;
+const SURPLUS_RECORD_FLAG: u8 = 2;
 
 /// The record of a clean stop: the position of each group, and the size of its filter (0: none
 /// stored).
@@ -223,12 +229,14 @@ impl Matrix {
 impl DeviceRecord {
     /// Returns the record of a new device.
     pub(crate) fn of_new(matrix: u64, id: u64) -> Self {
-        Self { matrix, id, applied: 0, epoch: 0, is_partial: false, has_gaps: false }
+        Self { matrix, id, applied: 0, epoch: 0, is_partial: false, has_gaps: false, has_surplus: false }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
-        bytes.extend([u8::from(self.is_partial), u8::from(self.has_gaps)]);
+        let flag = |flag: u8, is_set: bool| if is_set { flag } else { 0 };
+        let flags = flag(GAPS_RECORD_FLAG, self.has_gaps) | flag(SURPLUS_RECORD_FLAG, self.has_surplus);
+        bytes.extend([u8::from(self.is_partial), flags]);
         put_words(&mut bytes, &[self.matrix, self.id, self.applied, self.epoch]);
         bytes
     }
@@ -237,9 +245,10 @@ impl DeviceRecord {
     /// As [`Matrix::decode`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "the record of the device is invalid")?;
-        let (is_partial, has_gaps) = (reader.u8()? != 0, reader.u8()? != 0);
+        let (is_partial, flags) = (reader.u8()? != 0, reader.u8()?);
+        let (has_gaps, has_surplus) = (flags & GAPS_RECORD_FLAG != 0, flags & SURPLUS_RECORD_FLAG != 0);
         let (matrix, id, applied, epoch) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
-        let record = Self { matrix, id, applied, epoch, is_partial, has_gaps };
+        let record = Self { matrix, id, applied, epoch, is_partial, has_gaps, has_surplus };
         reader.end()?;
         Ok(record)
     }
@@ -306,8 +315,9 @@ mod tests {
     #[test]
     fn encoded_records_are_decoded_equal() {
         assert_eq!(Matrix::decode(&matrix().encode()).expect("own bytes"), matrix());
-        for (is_partial, has_gaps) in [(true, false), (false, true)] {
-            let device = DeviceRecord { matrix: 1, id: 2, applied: 3, epoch: 4, is_partial, has_gaps };
+        for set in 0..3 {
+            let [is_partial, has_gaps, has_surplus] = [0, 1, 2].map(|at| at == set);
+            let device = DeviceRecord { matrix: 1, id: 2, applied: 3, epoch: 4, is_partial, has_gaps, has_surplus };
             assert_eq!(DeviceRecord::decode(&device.encode()).expect("own bytes"), device);
         }
         let clean = CleanRecord { groups: vec![(1, 2, 3, 4), (5, 6, 7, 8)] };

@@ -250,6 +250,10 @@ fn open_group(
             Err(error) => return Err(about_matrix(factory.root, error)),
         }
     }
+    doubts.extend(check_host_age(factory, record, &devices)?);
+    if !factory.options.salvage {
+        devices.iter().try_for_each(|device| device.note_group_count(factory.matrix.groups.len()))?;
+    }
     if members == 1 {
         devices[0].set_state(MemberState::Active);
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
@@ -260,7 +264,6 @@ fn open_group(
         *lock(&group.doubts) = Doubts::of(doubts, record.given_up.as_deref());
         return Ok((group, stamp));
     }
-    doubts.extend(check_host_age(factory, record, &devices)?);
     let chosen = choose_leader(factory.options, index, record, &devices);
     let LeaderChoice { last, active, refused, lacking } = match chosen {
         Err(too_few_error @ Error::TooFewDevices { .. }) => {
@@ -291,19 +294,26 @@ fn newest_epoch(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Ar
     logs.filter_map(|log| last_epoch(log).ok()).fold(record.epoch, u64::max)
 }
 
-/// Compares the epochs of the description and of the logs. An epoch is durable in the description
-/// before any operation belongs to it, so a later one in a log shows an older copy of the host's
-/// store. Returns the doubt of a salvage about such a copy.
+/// Compares the description with the devices. An epoch is durable in the description before any
+/// operation belongs to it, so a later one in a log shows an older copy of the host's store. A
+/// group is in the description before a device knows of it, so a device that knows of more groups
+/// shows an older copy too. Returns the doubt of a salvage about such a copy.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for an older copy, unless in salvage.
 fn check_host_age(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Arc<Device>]) -> Result<Option<Doubt>> {
-    let is_later = |device: &&Arc<Device>| {
-        !device.has_fault(planted::OLDER_HOST_ACCEPTED)
-            && device.log().is_some_and(|log| last_epoch(log).is_ok_and(|epoch| epoch > record.epoch))
+    let has_later =
+        |device: &&Arc<Device>| device.log().is_some_and(|log| last_epoch(log).is_ok_and(|epoch| epoch > record.epoch));
+    let knows_more_groups = |device: &&Arc<Device>| device.known_group_count() > factory.matrix.groups.len() as u64;
+    let checked = || devices.iter().filter(|device| !device.has_fault(planted::OLDER_HOST_ACCEPTED));
+    let what = if let Some(device) = checked().find(has_later) {
+        format!("it is an older copy: device {} has operations that were written later", device.index)
+    } else if let Some(device) = checked().find(knows_more_groups) {
+        let (known, found) = (device.known_group_count(), factory.matrix.groups.len());
+        format!("it is an older copy: device {} knows of {known} groups, and it names {found}", device.index)
+    } else {
+        return Ok(None);
     };
-    let Some(device) = devices.iter().find(is_later) else { return Ok(None) };
-    let what = format!("it is an older copy: device {} has operations that were written later", device.index);
     if factory.options.salvage {
         return Ok(Some(Doubt::of_group(format!("the host's store: {what}"))));
     }

@@ -391,22 +391,33 @@ impl Inner {
         Ok(())
     }
 
+    /// Returns the number of pairs that a walk shows.
+    ///
+    /// # Errors
+    /// Errors of the devices.
+    fn count_by_walk(inner: &Arc<Self>) -> Result<u64> {
+        let mut keys = 0;
+        Self::for_each(inner, &mut |_, _| {
+            keys += 1;
+            Visit::More
+        })?;
+        Ok(keys)
+    }
+
     /// Returns the number of live keys.
     ///
     /// # Errors
     /// Errors of the devices.
     pub(crate) fn len(inner: &Arc<Self>) -> Result<u64> {
         if inner.shape.is_moving() {
-            let mut keys = 0;
-            Self::for_each(inner, &mut |_, _| {
-                keys += 1;
-                Visit::More
-            })?;
-            return Ok(keys);
+            return Self::count_by_walk(inner);
         }
         let mut keys = 0;
         for (group, sources) in inner.stores(&[])? {
-            let Some(source) = sources.first() else { continue };
+            if sources.iter().all(|source| source.has_surplus) {
+                return Self::count_by_walk(inner);
+            }
+            let Some(source) = sources.iter().find(|source| !source.has_surplus) else { continue };
             keys += if source.has_gaps { Err(group.left_out_error()) } else { source.store.len() }?;
         }
         Ok(keys)

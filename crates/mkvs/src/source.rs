@@ -19,11 +19,13 @@ pub(crate) struct Source {
     pub(crate) store: Arc<dyn Store>,
     /// Whether the store may lack pairs of the group.
     pub(crate) has_gaps: bool,
+    /// Whether the store may have pairs that the group deleted.
+    pub(crate) has_surplus: bool,
 }
 
 impl Source {
     pub(crate) fn of(device: &Device) -> Self {
-        Self { store: Arc::clone(device.store()), has_gaps: device.has_gaps() }
+        Self { store: Arc::clone(device.store()), has_gaps: device.has_gaps(), has_surplus: device.has_surplus() }
     }
 
     /// Returns whether a walk shows all of the group's pairs, except pairs that it reports as

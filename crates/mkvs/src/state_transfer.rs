@@ -37,6 +37,8 @@ struct Walk {
     last: Option<Arc<Copied>>,
     /// Pairs that no member can read.
     unread: u64,
+    /// The device's own store has damage, which may hide keys that the group deleted.
+    is_own_damaged: bool,
     /// False if the device fell behind or the matrix is closing.
     is_whole: bool,
 }
@@ -69,11 +71,16 @@ impl Group {
             last
         };
         device.wake();
-        let mut walk =
-            Walk { rate_limit: RateLimit::new(self.options.copy_rate), last: None, unread: 0, is_whole: true };
+        let mut walk = Walk {
+            rate_limit: RateLimit::new(self.options.copy_rate),
+            last: None,
+            unread: 0,
+            is_own_damaged: false,
+            is_whole: true,
+        };
         let copied = self
             .copy_keys(device, cut, &mut walk, maintain)
-            .and_then(|is_walked| Ok(is_walked && self.end_copy(device, walk.last.take(), walk.unread != 0)?));
+            .and_then(|is_walked| Ok(is_walked && self.end_copy(device, &mut walk)?));
         if !matches!(copied, Ok(true)) {
             device.fall_behind();
             return copied;
@@ -84,8 +91,8 @@ impl Group {
 
     /// Waits until `device` has all copied pairs, and writes that to its record. From then on, logs
     /// contain what it lacks if it falls behind. Returns false if it fell behind before.
-    /// `has_gaps`: the copy may lack pairs that no member could read.
-    fn end_copy(&self, device: &Device, last: Option<Arc<Copied>>, has_gaps: bool) -> Result<bool> {
+    fn end_copy(&self, device: &Device, walk: &mut Walk) -> Result<bool> {
+        let (last, has_gaps, has_surplus) = (walk.last.take(), walk.unread != 0, walk.is_own_damaged);
         let (mut seen, mut since) = (device.progress(), Instant::now());
         // The queue drops its reference when the pair is applied.
         while last.as_ref().is_some_and(|last| Arc::strong_count(last) > 1) && device.is_filling() {
@@ -106,9 +113,9 @@ impl Group {
         }
         log_of(device)?.set_record(|record| {
             (record.applied, record.is_partial) = (applied.max(record.applied), false);
-            record.has_gaps = has_gaps;
+            (record.has_gaps, record.has_surplus) = (has_gaps, has_surplus);
         })?;
-        device.set_gaps(has_gaps);
+        device.set_differences(has_gaps, has_surplus);
         Ok(true)
     }
 
@@ -116,8 +123,8 @@ impl Group {
     /// be deleted or outdated. Pairs that no member can read are omitted or removed, and reported:
     /// otherwise no device could ever replace another one.
     fn copy_keys(&self, device: &Device, cut: u64, walk: &mut Walk, maintain: &mut dyn FnMut()) -> Result<bool> {
-        let own = [Source { store: Arc::clone(device.store()), has_gaps: false }];
-        self.copy_each(device, &own, true, walk, maintain)?;
+        let own = [Source { store: Arc::clone(device.store()), has_gaps: false, has_surplus: false }];
+        walk.is_own_damaged = self.copy_each(device, &own, true, walk, maintain)?.is_some();
         if walk.is_whole {
             let donors = self.stores_at(cut)?;
             // Some unreadable pairs are met in both walks.

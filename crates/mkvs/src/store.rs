@@ -311,7 +311,11 @@ impl Store for Mkvs {
                 Ok(was_present)
             }
             WriteLock::Owned(mut at) => {
-                Ok((at.stripe.may_have(at.hash) || at.is_unread()) && at.change(key, Mutation::Delete)?)
+                if !at.stripe.may_have(at.hash) && !at.is_unread() {
+                    return Ok(false);
+                }
+                at.group.check_presence_known(&at.stripe, key)?;
+                at.change(key, Mutation::Delete)
             }
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn verify(
         let compared = compare(group, seed, &mut report);
         note_unchecked(&mut report, format!("group {}", group.index), compared)?;
         let is_sound = report.findings.len() == findings_before;
-        let closed = if is_sound { close_gaps(group, seed) } else { Ok(()) };
+        let closed = if is_sound { close_gaps(group, seed).and_then(|()| end_surplus(group)) } else { Ok(()) };
         note_unchecked(&mut report, format!("group {}", group.index), closed)?;
         for device in devices.iter().filter(|device| device.has_gaps()) {
             let place = format!("group {} device {}", group.index, device.index);
@@ -135,7 +135,17 @@ fn close_gaps(group: &Group, seed: u64) -> Result<()> {
     })?;
     for device in open.into_iter().filter(|_| damage.is_none()) {
         log_of(device)?.set_record(|record| record.has_gaps = false)?;
-        device.set_gaps(false);
+        device.set_differences(false, device.has_surplus());
+    }
+    Ok(())
+}
+
+/// Ends the mark of a surplus. The caller has found no damage in the group, so no damaged pair of a
+/// deleted key is left.
+fn end_surplus(group: &Group) -> Result<()> {
+    for device in group.active().iter().filter(|device| device.has_surplus()) {
+        log_of(device)?.set_record(|record| record.has_surplus = false)?;
+        device.set_differences(device.has_gaps(), false);
     }
     Ok(())
 }

@@ -396,3 +396,49 @@ fn a_state_transfer_removes_the_devices_older_pair_of_an_unreadable_key() {
         }
     }
 }
+
+/// Regression: the answer was that the key had not existed.
+#[test]
+fn a_delete_of_a_key_that_a_copy_may_lack_is_refused() {
+    let (matrix, switches) = switched("deleted", 2);
+    let matrix = matrix.with(|options| (options.filter, options.acks) = (Filtering::Off, Acks::One));
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    store.wait_whole(PATIENCE).expect("both have it");
+    spoil(&switches.stores[0], &[100], Fault::Corrupt);
+    store.replace(0, 1, &matrix.path().join("new"), &matrix.path(), &matrix.places).expect("replace");
+    store.wait_whole(PATIENCE).expect("it is copied");
+    let refused = |deleted: Result<bool>| matches!(deleted, Err(Error::Corrupt { .. }));
+    assert!(refused(store.delete(&key(100))), "no device can tell");
+    switches.stores[0].set(|_, _| Fault::Io);
+    store.put(&key(5), b"new").expect("one device is left");
+    wait("the other one has failed", &store, || !is_whole(&store));
+    assert!(refused(store.delete(&key(100))), "the copy cannot tell");
+    assert!(store.delete(&key(5)).expect("a key that the copy has"));
+    store.put(&key(100), b"new").expect("put");
+    assert!(store.delete(&key(100)).expect("the copy has it now"));
+}
+
+/// Regression: the count was too high.
+#[test]
+fn a_damaged_pair_of_a_deleted_key_is_not_counted() {
+    let (matrix, switches) = switched("surplus", 2);
+    let matrix = matrix.with(|options| (options.filter, options.acks) = (Filtering::Off, Acks::One));
+    let store = matrix.create(CAPACITY).expect("create");
+    fill(&store);
+    store.wait_whole(PATIENCE).expect("both have it");
+    switches.stores[0].set(|touch, _| if touch == Touch::Write { Fault::Full } else { Fault::None });
+    assert!(store.delete(&key(100)).expect("one has it"));
+    // More than the logs hold.
+    for i in (0..2 * KEYS).map(|i| i % KEYS).filter(|i| *i != 100) {
+        store.put(&key(i), b"new").expect("one has it");
+    }
+    wait("it is behind", &store, || !is_whole(&store));
+    spoil(&switches.stores[0], &[100], Fault::Corrupt);
+    store.wait_whole(PATIENCE).expect("it is copied");
+    assert_eq!(counter(&store, "devices_copied"), 1);
+    assert_eq!(store.len().expect("len"), KEYS - 1);
+    store.close().expect("close");
+    drop(store);
+    assert_eq!(matrix.open().expect("open").len().expect("len"), KEYS - 1);
+}

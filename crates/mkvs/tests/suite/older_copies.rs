@@ -205,3 +205,69 @@ fn an_older_copy_of_the_description_is_refused_if_a_later_epoch_has_operations()
     let strict = salvage.with(|options| options.salvage = false);
     assert_all(&strict.open().expect("a strict open"), b"newer");
 }
+
+/// Adds a group to a matrix with groups of this many devices, and puts the description from before
+/// that in its place.
+fn with_description_before_group(devices: usize, is_closed: bool) -> Matrix {
+    let matrix = matrix("fewer groups", devices, Acks::Majority);
+    let pool = matrix.path().join("host/pool.0000");
+    let store = matrix.create(CAPACITY).expect("create");
+    put_all(&store, b"older");
+    let older = fs::read(&pool).expect("a pool");
+    store.add_group(&[], &matrix.path(), &matrix.places).expect("a group");
+    store.settle().expect("what threads would do");
+    put_all(&store, b"newer");
+    if is_closed {
+        store.close().expect("close");
+    }
+    drop(store);
+    fs::write(&pool, older).expect("a pool");
+    matrix
+}
+
+/// Regression: the keys of the added group were plainly absent.
+#[test]
+fn an_older_copy_of_the_description_that_names_fewer_groups_is_refused() {
+    for (devices, is_closed) in [(1, false), (1, true), (2, false), (2, true)] {
+        let matrix = with_description_before_group(devices, is_closed);
+        (0..3).for_each(|open| assert_is_older(matrix.open().map(drop), open));
+        let salvage = matrix.with(|options| options.salvage = true);
+        let store = salvage.open().expect("salvage");
+        let findings = store.verify(&mut |_| ()).expect("verify").findings;
+        assert!(findings.iter().any(|finding| finding.what.contains("older copy")), "{findings:?}");
+        drop(store);
+        let strict = salvage.with(|options| options.salvage = false);
+        assert!(matches!(strict.open(), Err(Error::Corrupt { .. })), "{devices} devices, closed {is_closed}");
+    }
+}
+
+#[test]
+fn a_replacement_in_a_salvage_accepts_the_loss_of_a_group() {
+    let matrix = with_description_before_group(3, true).with(|options| options.salvage = true);
+    let store = matrix.open().expect("salvage");
+    store.replace(0, 0, &matrix.path().join("new"), &matrix.path(), &matrix.places).expect("replace");
+    store.settle().expect("what threads would do");
+    store.close().expect("close");
+    drop(store);
+    let store = matrix.with(|options| options.salvage = false).open().expect("a strict open");
+    let found = (0..KEYS).filter(|i| store.get(&key(*i)).expect("get").as_deref() == Some(b"newer")).count() as u64;
+    assert!(found > 0 && found < KEYS, "{found} keys of the first group");
+}
+
+/// The description is durable before the devices know of the group.
+#[test]
+fn an_open_after_a_group_was_added_notes_the_number_of_groups_again() {
+    let matrix = matrix("noted again", 1, Acks::Majority);
+    let pool = matrix.path().join("host/pool.0000");
+    let store = matrix.create(CAPACITY).expect("create");
+    put_all(&store, b"value");
+    let before = fs::read(&pool).expect("a pool");
+    let device = fs::read(pairs_of(&matrix)).expect("a pool");
+    store.add_group(&[], &matrix.path(), &matrix.places).expect("a group");
+    drop(store);
+    // As after a crash between both.
+    fs::write(pairs_of(&matrix), device).expect("a pool");
+    drop(matrix.open().expect("open"));
+    fs::write(&pool, before).expect("a pool");
+    assert_is_older(matrix.open().map(drop), 0);
+}
