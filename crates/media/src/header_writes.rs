@@ -100,33 +100,65 @@ pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, s
 /// stop.
 ///
 /// 1. The pool header says that the generation is being raised. Fence for each copy.
-/// 2. Copy A of every region header. Fence.
-/// 3. Copy B of every region header. Fence.
+/// 2. One copy of every region header. Fence.
+/// 3. The other copy of every region header. Fence.
 /// 4. The caller writes the pool header without the mark. Nothing else is stored before that.
 ///
-/// The next open finishes a raise that a crash interrupted. A pool of one region skips steps 1 to
-/// 3.
+/// The next open finishes a raise that a crash interrupted. A copy may be torn then, and step 2
+/// writes that one: the whole copy must stay until the other one is whole. A pool of one region
+/// skips steps 1 to 3.
 pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
-    if !header.is_raising {
+    let is_resumed = header.is_raising;
+    if !is_resumed {
         header.generation += 1;
     }
     header.table_seal = seals.first().copied().unwrap_or(0);
     if header.regions > 1 {
         header.is_raising = true;
         write_header(memory, header);
-        for copy in 0..2 {
+        if is_resumed {
+            // A killed process may have left a whole copy unflushed.
+            flush_region_headers(memory, header);
+            memory.fence();
+        }
+        let first = first_copies(memory, header);
+        for turn in 0..2 {
             if memory.is_poisoned() {
                 return;
             }
-            write_region_copies(memory, header, (stale, seals), copy);
+            let copies: Vec<usize> = first.iter().map(|copy| copy ^ turn).collect();
+            write_region_copies(memory, header, (stale, seals), &copies);
             memory.fence();
         }
     }
     header.is_raising = false;
 }
 
-/// Stores and flushes one copy of every region header.
-fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[u16], &[u32]), copy: usize) {
+/// Returns the layouts of all regions that have a region header.
+fn layouts_with_header<'a>(memory: &'a Memory, header: &'a PoolHeader) -> impl Iterator<Item = RegionLayout> + 'a {
+    (1..header.regions as u16)
+        .filter_map(|index| RegionLayout::new(index, memory.regions.len_of(index), header.chunk_bytes))
+}
+
+fn flush_region_headers(memory: &Memory, header: &PoolHeader) {
+    let copies = layouts_with_header(memory, header).flat_map(|layout| layout.header_copies());
+    copies.for_each(|copy| memory.flush(copy, REGION_HEADER_USED_BYTES));
+}
+
+/// Returns for each region, from region 0 on, the copy of its header that may be overwritten while
+/// the other one counts: a torn or damaged one, or the older one.
+fn first_copies(memory: &Memory, header: &PoolHeader) -> Vec<usize> {
+    let mut first = vec![0; header.regions as usize];
+    for layout in layouts_with_header(memory, header) {
+        let bytes = layout.header_copies().map(|copy| memory.bytes(copy, REGION_HEADER_USED_BYTES).unwrap_or_default());
+        let generations = bytes.map(|bytes| RegionHeader::generation_in_pool(bytes, header.pool_id));
+        first[usize::from(layout.index)] = usize::from(generations[0] > generations[1]);
+    }
+    first
+}
+
+/// Stores and flushes one copy of every region header: `copies` has its number for each region.
+fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[u16], &[u32]), copies: &[usize]) {
     for index in (1..header.regions as u16).filter(|index| !stale.contains(index)) {
         let bytes = memory.regions.len_of(index);
         let Some(layout) = RegionLayout::new(index, bytes, header.chunk_bytes) else { continue };
@@ -138,7 +170,7 @@ fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[
             generation: header.generation,
             table_seal: seals.get(usize::from(index)).copied().unwrap_or(0),
         };
-        let at = layout.header_copies()[copy];
+        let at = layout.header_copies()[copies[usize::from(index)]];
         memory.store(at, &region.encode());
         memory.flush(at, REGION_HEADER_USED_BYTES);
     }

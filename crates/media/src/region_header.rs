@@ -9,9 +9,9 @@
 //!   60     zero
 //! ```
 //!
-//! [`raise_generation`](crate::header_writes::raise_generation) writes copy A of every region, then
-//! copy B, with a fence after each. A crash therefore leaves at least one whole copy, of the
-//! previous or of the new generation.
+//! [`raise_generation`](crate::header_writes::raise_generation) writes one copy of every region,
+//! then the other, with a fence after each. It first writes a copy that is not the only whole one.
+//! A crash therefore leaves at least one whole copy, of the previous or of the new generation.
 //!
 //! Nothing here panics on any bytes.
 
@@ -104,7 +104,7 @@ impl RegionHeader {
         })
     }
 
-    /// Returns the generation of a file that begins with these bytes. `None` if the file is no
+    /// Returns the generation of a header copy at the start of these bytes. `None` if the file is no
     /// region of this pool.
     pub(crate) fn generation_in_pool(bytes: &[u8], pool_id: [u8; 16]) -> Option<u64> {
         let first = bytes.get(..REGION_HEADER_USED_BYTES).unwrap_or_default();
