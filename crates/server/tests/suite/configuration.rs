@@ -80,6 +80,8 @@ fn config_set_makes_all_changes_or_none() {
 fn a_changed_password_applies_to_new_clients_only() {
     let server = TestServer::start();
     let (mut first, mut second) = (server.client(), server.client());
+    // The server has accepted it before the change.
+    second.check(&[("PING", "+PONG")]);
     first.check(&[("CONFIG GET requirepass", "[requirepass, ]"), ("CONFIG SET requirepass secret", "+OK")]);
     first.check(&[("PING", "+PONG"), ("CONFIG GET requirepass", "[requirepass, secret]")]);
     second.check(&[("PING", "+PONG"), ("RESET", "+RESET"), ("PING", "-NOAUTH Authentication required.")]);
