@@ -68,6 +68,8 @@ impl Gate {
 
 /// Maximum attempts to query a device that does not answer.
 const ATTEMPTS_MAX: usize = 100;
+/// The time after which an attempt ends whose reads have used up their allowance.
+const ATTEMPT_TIME: Duration = Duration::from_secs(2);
 
 /// A group of three devices with their own threads and a pair, with a gate for each device.
 fn gated(name: &'static str, reads: Reads, hedge_percent: u32) -> (Matrix, Mkvs, Vec<Gate>, Vec<Switch>) {
@@ -111,8 +113,15 @@ fn a_read_succeeds_while_one_of_three_devices_answers() {
             // needed.
             for attempt in 1..=ATTEMPTS_MAX {
                 (0..still).for_each(|at| gates[at].guard(&switches[at]));
-                (0..20).for_each(|_| get(&store));
-                gates.iter().for_each(Gate::open);
+                std::thread::scope(|scope| {
+                    let reader = scope.spawn(|| (0..20).for_each(|_| get(&store)));
+                    // A hedged read without an allowance waits for its device.
+                    let begun = Instant::now();
+                    while !reader.is_finished() && (reads != Reads::Hedged || begun.elapsed() < ATTEMPT_TIME) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    gates.iter().for_each(Gate::open);
+                });
                 gates.iter().for_each(Gate::await_none);
                 let is_overtaken = counter(&store, "reads_hedges_won") >= 1;
                 if reads != Reads::Hedged || is_overtaken {

@@ -15,6 +15,12 @@ const CAPACITY: u64 = 64 << 20;
 /// Longest wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Returns a temporary directory in memory if there is such a file system, else on disk. Stores that
+/// survive a power failure need the disk.
+pub fn memory_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("a directory"))
+}
+
 /// A server over a new store in a separate directory.
 pub struct TestServer {
     server: Option<Server>,
@@ -58,7 +64,7 @@ impl TestServer {
     fn start_at(engine: impl Into<Engine>, durability: Option<Durability>, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config { listen: vec![([127, 0, 0, 1], 0).into()], threads: 2, ..Config::default() };
         change(&mut config);
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = if durability.is_some() { tempfile::tempdir().expect("a directory") } else { memory_dir() };
         let mut server = Self { server: None, db: None, dir, engine: engine.into(), durability, config };
         server.open();
         server

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::common::{Client, TestServer, open_store, show};
+use super::common::{Client, TestServer, memory_dir, open_store, show};
 use super::hashes::fill;
 use lodestore::db::Engine;
 use lodestore_server::{Config, Server};
@@ -87,7 +87,7 @@ fn write_until_killed(address: SocketAddr, acknowledged: &std::sync::atomic::Ato
 }
 
 fn kill_and_check(engine: &str, rounds: usize) {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = memory_dir();
     let (mut child, address) = start(directory.path(), engine);
     let mut client = Client::connect(address);
     fill(&mut client, "base", 150);

@@ -1,6 +1,6 @@
 //! Hashes: the replies of their commands, and the change between small and large.
 
-use super::common::{Client, TestServer};
+use super::common::{Client, TestServer, memory_dir};
 use lodestore::db::Engine;
 
 /// Fields of a hash that is large in an engine with an order.
@@ -477,7 +477,7 @@ fn a_deleted_large_hash_frees_space_in_a_full_store() {
 #[test]
 fn deleted_hashes_free_space_in_a_full_store() {
     for engine in [Engine::hikv(), Engine::fluidkv()] {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = memory_dir();
         let db = lodestore::Db::builder(dir.path().join("store")).engine(engine.clone()).capacity(24 << 20).open();
         db.expect("a store").close().expect("a clean stop");
         let server = TestServer::start_over(dir, engine.clone());
