@@ -120,7 +120,7 @@ impl Values {
     /// # Errors
     /// [`Error::Io`] if several segments cannot be written; [`Error::Poisoned`]. On error no value
     /// counts as appended.
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn append(&self, items: &[Item<'_>], spare: u32) -> Result<Appended<'_>> {
         let most = Space::record_max(self.sizes.segment_bytes);
         let mut order: Vec<usize> = (0..items.len()).filter(|index| items[*index].len() <= most).collect();

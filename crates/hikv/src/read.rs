@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// Makes the buckets of a key durable.
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn persist_buckets(&self, segment: Segment, sig: Signature) {
         let (home, other) = self.table.placement.buckets(sig);
         self.pool.flush(Table::bucket(segment, home), BUCKET_BYTES as usize);

@@ -282,7 +282,7 @@ impl Base {
 
     /// Flushes `len` bytes of the index and fences.
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn persist(&self, at: NvPtr, len: usize) {
         self.pool.flush(at, len);
         self.pool.fence();

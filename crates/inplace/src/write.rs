@@ -91,7 +91,7 @@ pub trait Writes: Index {
     ) -> BoxedResult<bool>;
 
     /// Removes a key's entry durably.
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     fn unlink(&self, locked: &mut Locked<'_, Self>, found: &FoundIn<'_, Self>);
 
     /// Removes a key whose entry `is_same` and whose record has expired. Returns the number of

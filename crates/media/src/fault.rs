@@ -5,30 +5,25 @@
 //! without the feature `sim`. A fault that drops a flush, a fence, a sync or a check needs no such
 //! code: the simulator finds the statement by its text (`fault/site.rs`).
 
-#[cfg(feature = "sim")]
+#[cfg_attr(not(feature = "sim"), path = "fault/no_site.rs")]
 pub(crate) mod site;
 
 use std::fmt;
 
-#[cfg(feature = "sim")]
 use site::Change;
 
 /// A planted fault. Two faults of one name are the same fault.
 #[derive(Clone, Copy)]
 pub struct PlantedFault {
     name: &'static str,
-    #[cfg(feature = "sim")]
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "only the recorder reads it"))]
     changes: &'static [Change],
 }
 
 impl PlantedFault {
     /// Returns the fault with this name, which changes the code that asks for it.
     pub const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            #[cfg(feature = "sim")]
-            changes: &[],
-        }
+        Self { name, changes: &[] }
     }
 
     /// Returns the fault with this name, which also changes steps of the recorder.

@@ -27,6 +27,8 @@
 //! * `fault`, [`planted`]: planted faults, those of the pool.
 //! * `gather`: record writes from parts.
 //! * `latency`, `no_latency`: emulated latency (feature `lab`), or none.
+//! * `simulated`, `not_simulated`: observer of the verbs and memory of a simulated pool (feature
+//!   `sim`), or none.
 //! * `region`, [`region_layout`]: mappings and address translation; offsets within a region.
 //! * `options`: pool options.
 //! * `header`, `region_header`, `header_writes`: headers on the medium, and their writes.
@@ -89,6 +91,8 @@ mod region_header;
 pub mod region_layout;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg_attr(not(feature = "sim"), path = "not_simulated.rs")]
+mod simulated;
 mod slot;
 mod store_dir;
 mod verbs;

@@ -33,7 +33,6 @@
 //! Hence [`prefers_non_temporal`]: at least 4 whole lines without an edge, 6 with one edge, 8 with
 //! two.
 
-#[cfg(feature = "sim")]
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock};
@@ -50,9 +49,8 @@ use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::open_state::OpenState;
 use crate::region::Regions;
-#[cfg(feature = "sim")]
-use crate::region_layout::LINE_BYTES;
 use crate::region_layout::{HEADER_BYTES, PAGE_BYTES};
+use crate::simulated::Observer;
 use crate::slot::{SHARED_SLOT_INDEX, SLOTS, thread_slot};
 use crate::x86::{self, FlushInstruction};
 
@@ -90,8 +88,8 @@ pub(crate) struct Memory {
     failed: AtomicBool,
     cause: OnceLock<String>,
     events: Option<EventSink>,
-    #[cfg(feature = "sim")]
-    pub(crate) recorder: Option<crate::sim::Recorder>,
+    /// Gets each step of a simulated pool.
+    pub(crate) observer: Observer,
 }
 
 impl Memory {
@@ -123,8 +121,7 @@ impl Memory {
             failed: AtomicBool::new(false),
             cause: OnceLock::new(),
             events,
-            #[cfg(feature = "sim")]
-            recorder: None,
+            observer: Observer::none(),
         })
     }
 
@@ -136,19 +133,12 @@ impl Memory {
     /// Returns whether this fault is planted (feature `sim`).
     #[inline]
     pub(crate) fn has_fault(&self, fault: PlantedFault) -> bool {
-        #[cfg(feature = "sim")]
-        return self.recorder.as_ref().is_some_and(|recorder| recorder.has_fault(fault));
-        #[cfg(not(feature = "sim"))]
-        {
-            let _ = fault;
-            false
-        }
+        self.observer.has_fault(fault)
     }
 
     /// Returns whether a planted fault lets the checks of this statement pass.
-    #[cfg(feature = "sim")]
     pub(crate) fn is_unchecked(&self, site: &Location<'_>) -> bool {
-        self.recorder.as_ref().is_some_and(|recorder| recorder.is_unchecked(site))
+        self.observer.is_unchecked(site)
     }
 
     /// Makes all bytes durable if the system can do this with one request per region that writes
@@ -198,30 +188,26 @@ impl Memory {
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn store(&self, at: NvPtr, bytes: &[u8]) {
         let address = self.address(at, bytes.len());
         // SAFETY: the range is in a region (Inv 2) and private to the caller (Inv 3).
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
         self.counters.stored(bytes.len());
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            recorder.store(at.region(), at.offset(), bytes);
-        }
+        self.observer.stored(at, bytes);
     }
 
     /// Returns whether flushed data is written by pages: one fence then costs about the same for
     /// many stores as for one.
     pub(crate) fn syncs_pages(&self) -> bool {
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            return self.persists() && recorder.grain() >= crate::sim::SECTOR;
+        match self.observer.persists_sectors() {
+            Some(persists_sectors) => self.persists() && persists_sectors,
+            None => self.persist == Persist::Pages,
         }
-        self.persist == Persist::Pages
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn store_parts(&self, at: NvPtr, parts: &[&[u8]]) {
         let len = parts.iter().map(|part| part.len()).sum();
         let mut address = self.address(at, len);
@@ -236,20 +222,17 @@ impl Memory {
             }
         }
         self.counters.stored(len);
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            recorder.store(at.region(), at.offset(), &parts.concat());
-        }
+        self.observer.stored_parts(at, parts);
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn store_and_flush(&self, at: NvPtr, parts: &[&[u8]]) {
         let len = parts.iter().map(|part| part.len()).sum();
         let address = self.address(at, len);
         if let Persist::Lines(instruction) = self.persist
             && prefers_non_temporal(at.offset(), len)
-            && !self.is_simulated()
+            && !self.observer.is_simulated()
         {
             // SAFETY: the range is in a region (Inv 2) and private to the caller (Inv 3).
             let lines = unsafe { Gather::write(address, parts, instruction) };
@@ -262,29 +245,23 @@ impl Memory {
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn zero(&self, at: NvPtr, len: usize) {
         let address = self.address(at, len);
         // SAFETY: the range is in a region (Inv 2) and private to the caller (Inv 3).
         unsafe { std::ptr::write_bytes(address, 0, len) };
         self.counters.stored(len);
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            recorder.store_zeros(at.region(), at.offset(), len as u64);
-        }
+        self.observer.zeroed(at, len);
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn flush(&self, at: NvPtr, len: usize) {
         if self.persist == Persist::Nothing || len == 0 {
             return;
         }
         let address = self.address(at, len);
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            recorder.flush(at.region(), at.offset(), len as u64);
-            let lines = (at.offset() + len as u64 - 1) / LINE_BYTES - at.offset() / LINE_BYTES + 1;
+        if let Some(lines) = self.observer.flush(at, len) {
             return self.counters.flushed(lines, blocks(at.offset(), len));
         }
         match self.persist {
@@ -300,7 +277,7 @@ impl Memory {
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn fence(&self) {
         match self.persist {
             Persist::Nothing => {
@@ -310,10 +287,7 @@ impl Memory {
             Persist::Lines(_) | Persist::Caches => x86::store_fence(),
             Persist::Pages => self.sync_noted_pages(),
         }
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder
-            && !recorder.fence()
-        {
+        if !self.observer.fence() {
             self.poison(PoisonReason::Sync, "a sync that was to fail");
         }
         self.latency.persisted(self.counters.fenced());
@@ -325,40 +299,29 @@ impl Memory {
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn publish_u64(&self, at: NvPtr, value: u64) {
         let word = self.word(at);
         self.counters.stored(8);
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            // One step in memory and in the log.
-            let site = Location::caller();
-            return recorder.locked(|log| {
-                word.store(value, Ordering::Release);
-                log.store_from(site, at.region(), at.offset(), &value.to_le_bytes());
-            });
-        }
-        word.store(value, Ordering::Release);
+        self.observer.change_word(at, value, || {
+            word.store(value, Ordering::Release);
+            true
+        });
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn cas_u64(&self, at: NvPtr, old: u64, new: u64) -> Result<(), u64> {
         let word = self.word(at);
-        let swap =
-            || word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| self.counters.stored(8));
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            let site = Location::caller();
-            return recorder.locked(|log| {
-                let swapped = swap();
-                if swapped.is_ok() {
-                    log.store_from(site, at.region(), at.offset(), &new.to_le_bytes());
-                }
-                swapped
-            });
+        let mut swapped = Ok(());
+        self.observer.change_word(at, new, || {
+            swapped = word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop);
+            swapped.is_ok()
+        });
+        if swapped.is_ok() {
+            self.counters.stored(8);
         }
-        swap()
+        swapped
     }
 
     #[inline]
@@ -371,26 +334,17 @@ impl Memory {
     }
 
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn cas_u128(&self, at: NvPtr, old: (u64, u64), new: (u64, u64)) -> Result<(), (u64, u64)> {
         assert!(at.offset().is_multiple_of(16), "a pair at a 16-aligned place");
         let address = self.address(at, 16);
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.recorder {
-            let site = Location::caller();
-            return recorder.locked(|log| {
-                // SAFETY: as below (Inv 2, Inv 5).
-                let swapped = unsafe { x86::cas16(address, old, new) };
-                if swapped.is_ok() {
-                    self.counters.stored(16);
-                    log.store_pair_from(site, at.region(), at.offset(), new);
-                }
-                swapped
-            });
-        }
-        // SAFETY: in a region (Inv 2), 16-aligned, touched by atomics only (Inv 5); cmpxchg16b was
-        // checked in `new`.
-        let swapped = unsafe { x86::cas16(address, old, new) };
+        let mut swapped = Ok(());
+        self.observer.change_pair(at, new, || {
+            // SAFETY: in a region (Inv 2), 16-aligned, touched by atomics only (Inv 5); cmpxchg16b
+            // was checked in `new`.
+            swapped = unsafe { x86::cas16(address, old, new) };
+            swapped.is_ok()
+        });
         if swapped.is_ok() {
             self.counters.stored(16);
         }
@@ -442,18 +396,10 @@ impl Memory {
         }
     }
 
-    #[inline]
-    fn is_simulated(&self) -> bool {
-        #[cfg(feature = "sim")]
-        return self.recorder.is_some();
-        #[cfg(not(feature = "sim"))]
-        false
-    }
-
     /// Returns the ID of the boot in which the pool is open. A simulated pool has a fixed ID, so
     /// that a seed gives the same images on every machine.
     pub(crate) fn boot_id(&self) -> [u8; 16] {
-        if self.is_simulated() { boot::SIMULATED } else { boot::boot_id() }
+        if self.observer.is_simulated() { boot::SIMULATED } else { boot::boot_id() }
     }
 
     // ---- pages ----

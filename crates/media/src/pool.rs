@@ -335,7 +335,7 @@ impl Pool {
     /// Returns the recorder of a simulated pool.
     #[cfg(feature = "sim")]
     pub fn recorder(&self) -> Option<&crate::sim::Recorder> {
-        self.memory.recorder.as_ref()
+        self.memory.observer.recorder()
     }
 
     /// Returns the sequence number of the header. Each open and creation raises it durably before

@@ -6,8 +6,6 @@
 //!   therefore use any base + offset below it.
 //! * Slots are filled in index order, by one thread at a time (the pool's growth lock).
 
-#[cfg(feature = "sim")]
-use std::alloc::Layout;
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::IoSlice;
@@ -19,8 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::mutex::lock;
 use crate::nvptr::NvPtr;
 use crate::region_layout::MAX_REGIONS;
-#[cfg(feature = "sim")]
-use crate::region_layout::PAGE_BYTES;
+use crate::simulated::Heap;
 
 /// Maximum parts of one write (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
@@ -33,9 +30,8 @@ pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 enum Backing {
     /// A shared mapping of this file.
     File { file: File },
-    /// Heap memory, page-aligned.
-    #[cfg(feature = "sim")]
-    Heap,
+    /// Memory of a simulated pool, which frees itself.
+    Heap(Heap),
 }
 
 /// The memory of one region; unmapped on drop.
@@ -76,23 +72,11 @@ impl Mapping {
         Ok(Self { base: base.cast(), len: length, backing: Backing::File { file } })
     }
 
-    /// Allocates page-aligned heap memory that holds `image`. Returns `None` if the length is not a
-    /// multiple of a page.
-    #[cfg(feature = "sim")]
+    /// Allocates the memory of a simulated region, which holds `image` or zeros. Returns `None` if
+    /// the length is not a multiple of a page.
     pub(crate) fn of_heap(len: u64, image: Option<&[u8]>) -> Option<Self> {
-        let length = usize::try_from(len).ok().filter(|length| *length > 0 && len.is_multiple_of(PAGE_BYTES))?;
-        let layout = Layout::from_size_align(length, PAGE_BYTES as usize).ok()?;
-        // SAFETY: the layout is not empty (Inv 1).
-        let base = unsafe { std::alloc::alloc_zeroed(layout) };
-        if base.is_null() {
-            return None;
-        }
-        if let Some(bytes) = image {
-            assert!(bytes.len() == length, "an image as long as its region");
-            // SAFETY: both are `length` bytes long, and nothing else uses the new memory (Inv 1).
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base, length) };
-        }
-        Some(Self { base, len: length, backing: Backing::Heap })
+        let heap = Heap::new(len, image)?;
+        Some(Self { base: heap.base(), len: heap.len(), backing: Backing::Heap(heap) })
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -167,8 +151,7 @@ impl Mapping {
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.backing {
             Backing::File { file } => Some(file),
-            #[cfg(feature = "sim")]
-            Backing::Heap => None,
+            Backing::Heap(_) => None,
         }
     }
 }
@@ -181,13 +164,8 @@ impl Drop for Mapping {
                 // any more (Inv 2).
                 let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
             }
-            #[cfg(feature = "sim")]
-            Backing::Heap => {
-                if let Ok(layout) = Layout::from_size_align(self.len, PAGE_BYTES as usize) {
-                    // SAFETY: allocated by `of_heap` with this layout and freed here once (Inv 2).
-                    unsafe { std::alloc::dealloc(self.base, layout) };
-                }
-            }
+            // It frees itself.
+            Backing::Heap(heap) => debug_assert_eq!(heap.base(), self.base),
         }
     }
 }

@@ -104,8 +104,8 @@ impl RegionHeader {
         })
     }
 
-    /// Returns the generation of a header copy at the start of these bytes. `None` if the file is no
-    /// region of this pool.
+    /// Returns the generation of a header copy at the start of these bytes. `None` if the file is
+    /// no region of this pool.
     pub(crate) fn generation_in_pool(bytes: &[u8], pool_id: [u8; 16]) -> Option<u64> {
         let first = bytes.get(..REGION_HEADER_USED_BYTES).unwrap_or_default();
         let mut own = HeaderCopies { first, last: &[] }.valid().filter(|bytes| id_at(bytes, 16) == pool_id);

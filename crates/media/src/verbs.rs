@@ -15,7 +15,7 @@ impl Pool {
     /// # Panics
     /// If the range is not inside a region.
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn store(&self, at: NvPtr, bytes: &[u8]) {
         self.memory.store(at, bytes);
     }
@@ -23,7 +23,7 @@ impl Pool {
     /// Stores a record, given in parts, plainly and without a flush. Same rule and same panic as
     /// [`Self::store`].
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn store_parts(&self, at: NvPtr, parts: &[&[u8]]) {
         self.memory.store_parts(at, parts);
     }
@@ -36,14 +36,14 @@ impl Pool {
     /// and written back. If nothing is flushed, these are plain copies. Records that begin and end
     /// on lines of 64 bytes are the cheapest.
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn store_and_flush(&self, at: NvPtr, parts: &[&[u8]]) {
         self.memory.store_and_flush(at, parts);
     }
 
     /// Stores zeros. Same rule and same panic as [`Self::store`].
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn zero(&self, at: NvPtr, len: usize) {
         self.memory.zero(at, len);
     }
@@ -53,7 +53,7 @@ impl Pool {
     /// # Panics
     /// If the range is not inside a region.
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn flush(&self, at: NvPtr, len: usize) {
         self.memory.flush(at, len);
     }
@@ -62,7 +62,7 @@ impl Pool {
     /// all its later stores. On a regular file with durability power, [`Self::check`] reports a
     /// failure.
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn fence(&self) {
         self.memory.fence();
     }
@@ -73,7 +73,7 @@ impl Pool {
     /// # Errors
     /// Like [`Self::check`]: this sync or an earlier one has failed.
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn fence_checked(&self) -> Result<()> {
         self.memory.fence();
         self.check()
@@ -94,7 +94,7 @@ impl Pool {
     /// # Panics
     /// Like [`Self::load_u64`].
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn publish_u64(&self, at: NvPtr, value: u64) {
         self.memory.publish_u64(at, value);
     }
@@ -108,7 +108,7 @@ impl Pool {
     /// # Panics
     /// Like [`Self::load_u64`].
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn cas_u64(&self, at: NvPtr, old: u64, new: u64) -> Result<(), u64> {
         self.memory.cas_u64(at, old, new)
     }
@@ -131,7 +131,7 @@ impl Pool {
     /// # Panics
     /// Like [`Self::load_u64`].
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn cas_u128(&self, at: NvPtr, old: (u64, u64), new: (u64, u64)) -> Result<(), (u64, u64)> {
         self.memory.cas_u128(at, old, new)
     }

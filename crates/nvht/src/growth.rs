@@ -82,7 +82,7 @@ pub(crate) fn create_table(
 }
 
 /// Stores the lines `from..to` without slots. They are not in use.
-#[cfg_attr(feature = "sim", track_caller)]
+#[track_caller]
 fn store_empty_lines(pool: &Pool, table: Table, from: u64, to: u64) {
     let mut bytes = [0; (STORE_LINES * LINE_BYTES) as usize];
     for first in (from..to).step_by(STORE_LINES as usize) {

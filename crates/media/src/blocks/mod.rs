@@ -30,7 +30,7 @@
 
 mod buffer;
 mod file;
-#[cfg(feature = "sim")]
+#[cfg_attr(not(feature = "sim"), path = "not_sim.rs")]
 mod sim;
 mod view;
 
@@ -106,7 +106,6 @@ fn count(counter: &AtomicU64, more: u64) {
 #[derive(Debug)]
 enum Backing {
     Disk(file::DiskFile),
-    #[cfg(feature = "sim")]
     Sim(sim::SimFile),
 }
 
@@ -138,7 +137,7 @@ impl BlockFile {
     /// [`Error::Foreign`] if the name belongs to a link or a non-regular file;
     /// [`Error::InvalidOption`] if the file system has no direct I/O (an empty file may have been
     /// created); [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`].
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn open(pool: &Arc<Pool>, options: &BlockOptions) -> Result<Self> {
         let writes = !options.read_only;
         if writes {
@@ -176,7 +175,6 @@ impl BlockFile {
     pub fn taken(&self) -> u64 {
         match &self.backing {
             Backing::Disk(file) => file.used_bytes().map_or(self.len(), |taken| taken.min(self.len())),
-            #[cfg(feature = "sim")]
             Backing::Sim(_) => self.len(),
         }
     }
@@ -185,7 +183,6 @@ impl BlockFile {
     pub fn is_direct(&self) -> bool {
         match &self.backing {
             Backing::Disk(file) => file.direct,
-            #[cfg(feature = "sim")]
             Backing::Sim(_) => false,
         }
     }
@@ -212,7 +209,6 @@ impl BlockFile {
     fn path(&self) -> &Path {
         match &self.backing {
             Backing::Disk(file) => &file.path,
-            #[cfg(feature = "sim")]
             Backing::Sim(_) => Path::new(VALUES_FILE),
         }
     }
@@ -247,7 +243,6 @@ impl BlockFile {
         self.check_range("read", at, into.len() as u64)?;
         let done = match &self.backing {
             Backing::Disk(file) => read(file, at, into),
-            #[cfg(feature = "sim")]
             Backing::Sim(file) => file.read(&self.pool, at, into),
         };
         done.map_err(|refused| match refused.kind() {
@@ -266,7 +261,6 @@ impl BlockFile {
     pub fn is_warm(&self, at: u64) -> bool {
         match &self.backing {
             Backing::Disk(file) => file.is_warm(at),
-            #[cfg(feature = "sim")]
             Backing::Sim(_) => false,
         }
     }
@@ -277,7 +271,6 @@ impl BlockFile {
     pub fn prefetch(&self, at: u64, len: usize) {
         match &self.backing {
             Backing::Disk(file) => file.prefetch(at, len),
-            #[cfg(feature = "sim")]
             Backing::Sim(_) => {}
         }
     }
@@ -287,7 +280,6 @@ impl BlockFile {
     pub fn will_read(&self, at: u64, len: u64) {
         match &self.backing {
             Backing::Disk(file) => file.will_read(at, len),
-            #[cfg(feature = "sim")]
             Backing::Sim(_) => {}
         }
     }
@@ -302,7 +294,7 @@ impl BlockFile {
     ///
     /// # Panics
     /// If `at` is not a multiple of a block.
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn write(&self, at: u64, blocks: &Blocks) -> Result<()> {
         assert!(at.is_multiple_of(BLOCK_BYTES), "a write at {at:#x}, inside a block");
         self.check_writes()?;
@@ -311,7 +303,6 @@ impl BlockFile {
         self.check_range("written", at, len)?;
         let done = match &self.backing {
             Backing::Disk(file) => file.write(at, bytes),
-            #[cfg(feature = "sim")]
             Backing::Sim(file) => file.write(&self.pool, at, bytes),
         };
         done.map_err(|refused| self.write_error("writing", len, refused))?;
@@ -329,7 +320,7 @@ impl BlockFile {
     /// [`Error::Full`] if `capacity` or the medium has no space, and the length is unchanged;
     /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Unsupported`] if the file is read-only;
     /// [`Error::Io`].
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn grow(&self, len: u64) -> Result<()> {
         let _held = lock(&self.resize);
         self.check_writes()?;
@@ -343,7 +334,6 @@ impl BlockFile {
         };
         let done = match &self.backing {
             Backing::Disk(file) => file.reserve(old, len - old, old),
-            #[cfg(feature = "sim")]
             Backing::Sim(file) => file.grow(&self.pool, len),
         };
         done.map_err(|refused| self.write_error("growing", len - old, refused))?;
@@ -358,7 +348,7 @@ impl BlockFile {
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Unsupported`] if the file is read-only;
     /// [`Error::Io`].
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn shrink(&self, len: u64) -> Result<()> {
         let _held = lock(&self.resize);
         self.check_writes()?;
@@ -367,7 +357,6 @@ impl BlockFile {
         self.len.store(len, Ordering::Release);
         let done = match &self.backing {
             Backing::Disk(file) => file.shrink(len),
-            #[cfg(feature = "sim")]
             Backing::Sim(file) => file.shrink(&self.pool, len),
         };
         done.map_err(|refused| {
@@ -385,7 +374,7 @@ impl BlockFile {
     ///
     /// # Panics
     /// If the range is not whole blocks.
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn punch(&self, at: u64, len: u64) -> Result<()> {
         assert!(
             at.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK_BYTES),
@@ -399,7 +388,6 @@ impl BlockFile {
         match &self.backing {
             // If punching fails, the space stays allocated, and the next write there uses it.
             Backing::Disk(file) => drop(file.punch(at, len)),
-            #[cfg(feature = "sim")]
             Backing::Sim(file) => file.punch(&self.pool, at, len),
         }
         Ok(())
@@ -418,7 +406,6 @@ impl BlockFile {
         }
         let done = match &self.backing {
             Backing::Disk(file) => file.reserve(at, len, self.len()),
-            #[cfg(feature = "sim")]
             Backing::Sim(file) => file.reserve(&self.pool),
         };
         done.map_err(|refused| self.write_error("reserving space of", len, refused))
@@ -431,7 +418,7 @@ impl BlockFile {
     ///
     /// # Errors
     /// Like [`Self::sync_now`].
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
         if self.pool.persists() { self.sync_now() } else { self.pool.check() }
     }
@@ -442,7 +429,7 @@ impl BlockFile {
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`]; [`Error::Io`], which also poisons the pool: the
     /// unwritten data is lost, and another sync would not write it.
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn sync_now(&self) -> Result<()> {
         let before = self.begun.load(Ordering::Acquire);
         let _held = lock(&self.syncing);
@@ -455,7 +442,6 @@ impl BlockFile {
         count(&self.counts.syncs, 1);
         let done = match &self.backing {
             Backing::Disk(file) => file.sync(),
-            #[cfg(feature = "sim")]
             Backing::Sim(file) => file.sync(&self.pool),
         };
         done.map_err(|refused| {
@@ -503,9 +489,7 @@ impl BlockFile {
 impl Backing {
     /// Opens the pool's file; returns it with its length.
     fn open(pool: &Pool, options: &BlockOptions, name_lasts: bool) -> Result<(Self, u64)> {
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = pool.recorder() {
-            let (file, len) = sim::SimFile::open(recorder);
+        if let Some((file, len)) = sim::SimFile::open(pool) {
             return Ok((Self::Sim(file), len));
         }
         let Some(dir) = &pool.dir else { unreachable!("a pool that is not simulated has a directory") };

@@ -12,9 +12,9 @@ use crate::sim::{FileCall, Recorder};
 pub(super) struct SimFile;
 
 impl SimFile {
-    /// Opens the file; returns it with its length.
-    pub(super) fn open(recorder: &Recorder) -> (Self, u64) {
-        (Self, recorder.values_len())
+    /// Opens the file of a simulated pool; returns it with its length.
+    pub(super) fn open(pool: &Pool) -> Option<(Self, u64)> {
+        pool.recorder().map(|recorder| (Self, recorder.values_len()))
     }
 
     fn recorder<'a>(&self, pool: &'a Pool) -> &'a Recorder {

@@ -7,6 +7,7 @@ use crate::header_writes::{first_header, write_first_header};
 use crate::planted;
 use crate::region::Mapping;
 use crate::sim::{Recorder, SimImage, SimSpec};
+use crate::simulated::Observer;
 
 fn policy(spec: &SimSpec, opts: &PoolOptions) -> Result<Persist> {
     if spec.stores_persist {
@@ -56,7 +57,7 @@ impl Pool {
         memory.regions.add(heap(len, None, "a simulated region")?);
         let mut pool_id = *b"simulated pool 0";
         pool_id[..2].copy_from_slice(&recorder.first().to_le_bytes());
-        memory.recorder = Some(recorder);
+        memory.observer = Observer::new(recorder);
         let ids = (pool_id, memory.boot_id());
         let header = first_header(engine, engine_format, &opts, ids);
         let header = write_first_header(&memory, header);
@@ -130,7 +131,7 @@ impl Pool {
             memory.regions.add(heap(len, Some(bytes), &place)?);
         }
         check_unnamed_region(regions, &header)?;
-        memory.recorder = Some(recorder);
+        memory.observer = Observer::new(recorder);
         let report = OpenReport { settled: report.clean || memory.sync_all(), ..report };
         let pool = Self::assemble(sim_parts(memory, opts, header))?;
         pool.begin_opened(opening)?;

@@ -224,22 +224,22 @@ impl MediumAccess for Pool {
         Self::zero_words(self, at, words)
     }
 
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     fn put(&self, at: NvPtr, word: u64) {
         self.publish_u64(at, word);
     }
 
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     fn store(&self, at: NvPtr, bytes: &[u8]) {
         Self::store(self, at, bytes);
     }
 
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     fn flush(&self, at: NvPtr, len: usize) {
         Self::flush(self, at, len);
     }
 
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     fn fence(&self) {
         Self::fence(self);
     }

@@ -97,10 +97,9 @@ impl Pool {
     }
 
     fn medium_free_bytes(&self) -> u64 {
-        #[cfg(feature = "sim")]
-        if let Some(recorder) = &self.memory.recorder {
+        if let Some(medium_bytes) = self.memory.observer.medium_bytes() {
             let taken = self.memory.regions.total_bytes() + self.reserved_bytes.load(Ordering::Acquire);
-            return recorder.medium_bytes().saturating_sub(taken);
+            return medium_bytes.saturating_sub(taken);
         }
         self.dir.as_deref().map_or(u64::MAX, StoreDir::free_bytes)
     }
@@ -225,21 +224,13 @@ impl Pool {
         })
     }
 
-    #[cfg(not(feature = "sim"))]
-    fn new_simulated_region(&self, _index: u16, len: u64) -> Result<Arc<Mapping>> {
-        Err(Error::Full { needed: len, capacity: self.opts.capacity })
-    }
-
-    #[cfg(feature = "sim")]
     fn new_simulated_region(&self, index: u16, len: u64) -> Result<Arc<Mapping>> {
         let full = Error::Full { needed: len, capacity: self.opts.capacity };
         if len > self.medium_free_bytes() {
             return Err(full);
         }
         let mapping = Mapping::of_heap(len, None).ok_or(full)?;
-        if let Some(recorder) = &self.memory.recorder {
-            recorder.region_added(index, len);
-        }
+        self.memory.observer.region_added(index, len);
         Ok(Arc::new(mapping))
     }
 

@@ -80,7 +80,7 @@ impl Pool {
     /// [`Error::Poisoned`] after a failed sync, [`Error::Closed`] after [`Self::close`],
     /// [`Error::ForeignProcess`] in a process that was forked from the one that opened it.
     #[inline]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub fn check(&self) -> Result<()> {
         if self.memory.state.is_open() { Ok(()) } else { self.refusal() }
     }
@@ -119,11 +119,10 @@ impl Pool {
     }
 
     #[cold]
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     fn refusal(&self) -> Result<()> {
         self.check_process()?;
         match self.memory.cause() {
-            #[cfg(feature = "sim")]
             Some(_) if self.memory.is_unchecked(std::panic::Location::caller()) => Ok(()),
             Some(cause) => Err(Error::Poisoned { cause }),
             None => Err(Error::Closed),

@@ -15,8 +15,8 @@ const CAPACITY: u64 = 64 << 20;
 /// Longest wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns a temporary directory in memory if there is such a file system, else on disk. Stores that
-/// survive a power failure need the disk.
+/// Returns a temporary directory in memory if there is such a file system, else on disk. Stores
+/// that survive a power failure need the disk.
 pub fn memory_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("a directory"))
 }

@@ -120,7 +120,7 @@ impl Chain {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    #[cfg_attr(feature = "sim", track_caller)]
+    #[track_caller]
     pub(crate) fn append(&mut self, pool: &Pool, record: &[u8]) -> Result<()> {
         assert!(!self.is_full(record.len() as u64), "room was made for it");
         for pair in self.links[self.linked.saturating_sub(1)..].windows(2) {
