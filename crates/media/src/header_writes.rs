@@ -108,19 +108,16 @@ pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, s
 /// writes that one: the whole copy must stay until the other one is whole. A pool of one region
 /// skips steps 1 to 3.
 pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
-    let is_resumed = header.is_raising;
-    if !is_resumed {
+    if !header.is_raising {
         header.generation += 1;
     }
     header.table_seal = seals.first().copied().unwrap_or(0);
     if header.regions > 1 {
         header.is_raising = true;
         write_header(memory, header);
-        if is_resumed {
-            // A killed process may have left a whole copy unflushed.
-            flush_region_headers(memory, header);
-            memory.fence();
-        }
+        // A killed process may have left a whole copy unflushed.
+        flush_region_headers(memory, header);
+        memory.fence();
         let first = first_copies(memory, header);
         for turn in 0..2 {
             if memory.is_poisoned() {

@@ -1,4 +1,5 @@
-//! The build without the feature `sim`: no pool is simulated. `simulated/mod.rs` has the same names.
+//! The build without the feature `sim`, in which no pool is simulated. `simulated/mod.rs` has the
+//! same names.
 //!
 //! The methods are empty, so the compiler removes their calls. A type without values stands for
 //! what only a simulated pool has.

@@ -226,7 +226,7 @@ impl Mkvs {
         if replaced.gave_up.is_some() {
             // The owner gave up the groups that an older description does not name.
             let groups = matrix.groups.len();
-            group.for_each_active(|device| device.set_group_count(groups));
+            group.store_group_count(group.devices(), move |device| device.set_group_count(groups))?;
         }
         let Some(old) = old else { return Ok(replaced) };
         old.stop();
@@ -275,6 +275,13 @@ impl Mkvs {
                 instead: "wait until the keys have moved (`Matrix::wait_moved`)",
             });
         }
+        if self.inner.shape.groups().iter().any(|group| group.has_doubts()) {
+            return Err(Error::Unsupported {
+                engine: ENGINE,
+                what: "adding a group in a salvage that may lack acknowledged writes".into(),
+                instead: "export the pairs and import them into a new matrix, or accept the loss (`Matrix::replace`)",
+            });
+        }
         if count == Matrix::GROUPS_MAX || (!directories.is_empty() && directories.len() != width) {
             let why = format!("a matrix has at most 16 groups, and each group of this matrix has {width} devices");
             return Err(Error::InvalidOption { name: "paths".into(), value: format!("{directories:?}"), why });
@@ -300,7 +307,7 @@ impl Mkvs {
         let described = self.inner.host.change(|matrix| matrix.groups.push(record));
         new_stores.keep_unless_refused(described).inspect_err(|_| group.stop_threads())?;
         // Before the new group gets a key. After a crash, an open notes the number.
-        self.inner.note_group_count(count + 1);
+        self.inner.note_group_count(count + 1).inspect_err(|_| group.stop_threads())?;
         self.inner.shape.add(group);
         // The mover waits for this message, unless the matrix is being dropped.
         let _ = starter.send(());

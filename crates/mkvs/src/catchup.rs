@@ -241,6 +241,9 @@ impl Group {
         // The member has everything from before it was filling; later operations are in the logs.
         // Its log is written before the sequencer is locked: if the write hangs, no other thread
         // waits for it.
+        if !self.has_doubts() && !self.is_opening.load(Ordering::Acquire) {
+            device.set_group_count(self.host.matrix().groups.len())?;
+        }
         let applied = device.applied();
         log_of(device)?
             .set_record(|record| (record.applied, record.is_partial) = (applied.max(record.applied), false))?;

@@ -85,7 +85,8 @@ pub(crate) struct Device {
     /// The copy may lack pairs that no device could read: the device cannot confirm that a key is
     /// absent.
     has_gaps: AtomicBool,
-    /// The store may have pairs that the group deleted, so its count of keys may be too high.
+    /// The store may have damaged pairs of deleted keys. Its count of keys may be too high, and its
+    /// votes about their presence may be wrong.
     has_surplus: AtomicBool,
     /// The store was opened after the host's store was last written.
     is_newer: AtomicBool,
@@ -318,12 +319,13 @@ impl Device {
     }
 
     /// Stores the number of the matrix's groups in the device, durably, also if the device knows of
-    /// more. Only an owner who gave up these groups may want this.
+    /// more: an owner may have given up these groups.
     ///
     /// # Errors
     /// Errors of the store.
     pub(crate) fn set_group_count(&self, groups: usize) -> Result<()> {
-        self.store_of_group_count().set_mark(groups as u64)
+        let groups = groups as u64;
+        if self.known_group_count() == groups { Ok(()) } else { self.store_of_group_count().set_mark(groups) }
     }
 
     /// Returns the error for a key that the copy may lack.
@@ -331,7 +333,8 @@ impl Device {
     pub(crate) fn gap_error(&self) -> Error {
         Error::corrupt(
             format!("device {}", self.index),
-            "the copy may lack pairs that no device could read, and this key may be one of them",
+            "the copy may lack pairs that no device could read, and this key may be one of them: a put of the key \
+             ends this",
         )
     }
 

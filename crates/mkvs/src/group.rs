@@ -136,6 +136,8 @@ pub(crate) struct Group {
     pub(crate) keeper: Mutex<CurrentKeeper>,
     /// The matrix is closing: long tasks end.
     pub(crate) stops: AtomicBool,
+    /// The open of the matrix may still be refused.
+    pub(crate) is_opening: AtomicBool,
     /// A key was removed that the filter had not counted: the filter is rebuilt.
     pub(crate) is_filter_unreliable: AtomicBool,
     /// The walk for a filter met a pair that no member can read: the earliest time of the next
@@ -188,6 +190,7 @@ impl Group {
             acknowledged: AtomicU64::new(last),
             keeper: Mutex::default(),
             stops: AtomicBool::new(false),
+            is_opening: AtomicBool::new(false),
             is_filter_unreliable: AtomicBool::new(false),
             no_filter_before: Mutex::default(),
             damaged: Mutex::default(),
@@ -245,15 +248,6 @@ impl Group {
     /// Returns the active members.
     pub(crate) fn active(&self) -> Vec<Arc<Device>> {
         read(&self.members).iter().filter(|device| device.is_active()).cloned().collect()
-    }
-
-    /// Calls `change` for each active device. A device for which it fails is taken out of use.
-    pub(crate) fn for_each_active(&self, change: impl Fn(&Device) -> Result<()>) {
-        for device in self.active() {
-            if let Err(error) = change(&device) {
-                device.fail(error.to_string());
-            }
-        }
     }
 
     /// Returns the group's epoch.

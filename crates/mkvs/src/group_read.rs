@@ -110,16 +110,10 @@ impl Group {
         }
     }
 
-    /// Checks, before a delete, that the group can tell whether the key exists. A device with gaps
-    /// cannot confirm that it is absent. The caller holds the key's stripe.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if no device can tell; other errors of the devices.
-    pub(crate) fn check_presence_known(&self, stripe: &Stripe, key: &[u8]) -> Result<()> {
-        if self.sole().is_some() || !self.active().iter().any(|device| device.has_gaps()) {
-            return Ok(());
-        }
-        self.compete(stripe, key, Query::Presence, &mut Vec::new()).map(drop)
+    /// Returns whether the votes of an active member about the presence of a key may be wrong.
+    pub(crate) fn has_doubtful_votes(&self) -> bool {
+        let is_doubtful = |device: &Device| device.has_gaps() || device.has_surplus();
+        read(&self.members).iter().any(|device| device.is_active() && is_doubtful(device))
     }
 
     /// Queries every member that may answer, one after the other. `first` is the error of an

@@ -53,6 +53,17 @@ enum Outcome {
     RolledBack(Error),
 }
 
+/// The knowledge of the presence of a key before a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KnownPresence {
+    /// The members' votes tell it.
+    ByVotes,
+    /// The votes may be wrong, and a read told it.
+    Known(bool),
+    /// No member can tell it.
+    Unknown,
+}
+
 /// How many members must apply an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Required {
@@ -82,8 +93,45 @@ impl Group {
     /// the key existed.
     ///
     /// # Errors
-    /// Errors of the devices.
+    /// Errors of the devices; [`Error::Corrupt`] for a delete if no device can tell whether the key
+    /// exists: nothing is changed then.
     pub(crate) fn change(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash, mutation: Mutation) -> Result<bool> {
+        let presence = match self.presence_before(stripe, key) {
+            Err(Error::Corrupt { .. }) if matches!(mutation, Mutation::Put { .. }) => KnownPresence::Unknown,
+            presence => presence?,
+        };
+        self.change_known(stripe, key, hash, (mutation, presence))
+    }
+
+    /// Deletes a key that no device may be able to read.
+    ///
+    /// # Errors
+    /// Errors of the devices.
+    pub(crate) fn delete_unread(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash) -> Result<()> {
+        self.change_known(stripe, key, hash, (Mutation::Delete, KnownPresence::Unknown)).map(drop)
+    }
+
+    /// Returns whether a key exists, if the members' votes on a change of it may be wrong: a member
+    /// with gaps may lack it, and a member with a surplus may have it although it was deleted.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if no device can tell; other errors of the devices.
+    fn presence_before(&self, stripe: &Stripe, key: &[u8]) -> Result<KnownPresence> {
+        if self.sole().is_some() || !self.has_doubtful_votes() {
+            return Ok(KnownPresence::ByVotes);
+        }
+        let found = self.compete(stripe, key, Query::Presence, &mut Vec::new())?;
+        Ok(KnownPresence::Known(found.is_present))
+    }
+
+    /// As [`change`](Self::change), with what is known about the key.
+    fn change_known(
+        &self,
+        stripe: &mut Stripe,
+        key: &[u8],
+        hash: KeyHash,
+        (mutation, presence): (Mutation, KnownPresence),
+    ) -> Result<bool> {
         let adds = matches!(mutation, Mutation::Put { .. });
         let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
         let changed = match self.sole() {
@@ -93,15 +141,18 @@ impl Group {
             }),
             None => self.commit(stripe, key, mutation, is_new),
         };
+        let (changed, is_unknown) = match presence {
+            KnownPresence::Known(was_present) => (changed.map(|_| was_present), false),
+            KnownPresence::ByVotes => (changed, false),
+            KnownPresence::Unknown => (changed, true),
+        };
+        // No reader checks the filter before the stripe is released.
         match &changed {
-            // No reader checks the filter before the stripe is released.
-            Ok(false) if adds => self.raise(stripe, key, hash),
-            Ok(true) if !adds => self.lower(stripe, key, hash),
+            Ok(false) if adds && !is_unknown => self.raise(stripe, key, hash),
+            Ok(true) if !adds && !is_unknown => self.lower(stripe, key, hash),
             // The key's presence is unknown. Counted, it is looked up.
-            Err(Failure::Undecided(_)) if adds => {
-                self.raise(stripe, key, hash);
-                self.counts.leaked.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(_) if adds && is_unknown => self.raise_unsure(stripe, key, hash),
+            Err(Failure::Undecided(_)) if adds => self.raise_unsure(stripe, key, hash),
             _ => {}
         }
         changed.map_err(|failure| match failure {
@@ -117,6 +168,12 @@ impl Group {
             }
             Failure::Undecided(error) => error,
         })
+    }
+
+    /// Counts a key in the filter that may be counted already.
+    fn raise_unsure(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
+        self.raise(stripe, key, hash);
+        self.counts.leaked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Gives `mutation` the next sequence number and queues it at every active member.

@@ -7,6 +7,7 @@ use lodestore_contract::{Change, Error, Result};
 use lodestore_media::OpenState;
 
 use crate::command::Query;
+use crate::device::Device;
 use crate::host::Host;
 use crate::keeper::Keeper;
 use crate::options::MkvsOptions;
@@ -37,10 +38,13 @@ impl Inner {
         self.open.check()
     }
 
-    /// Stores the number of groups in the active devices, durably. A device that cannot store it
-    /// fails.
-    pub(crate) fn note_group_count(&self, groups: usize) {
-        self.shape.groups().iter().for_each(|group| group.for_each_active(|device| device.note_group_count(groups)));
+    /// Stores the number of groups in the active devices, durably.
+    ///
+    /// # Errors
+    /// As [`Group::store_group_count`].
+    pub(crate) fn note_group_count(&self, groups: usize) -> Result<()> {
+        let note = move |device: &Device| device.note_group_count(groups);
+        self.shape.groups().iter().try_for_each(|group| group.store_group_count(group.active(), note))
     }
 
     #[inline]

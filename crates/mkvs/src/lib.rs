@@ -33,6 +33,7 @@
 //! * `command`, `device`: device commands; the processor that executes them.
 //! * `advice`, `host`, `salvage`: lost host stores; the host's store; writes given up.
 //! * `group`: members, sequence of operations, and key states of a group.
+//! * `group_count`: the number of groups in each device.
 //! * `group_write`, `single_device`: commit path of a group; writes to a single device.
 //! * `group_read`: single, hedged and raced reads.
 //! * `catchup`, `state_transfer`, `leader`: catch-up from a log, state transfer, leader choice.
@@ -68,6 +69,7 @@ mod filter_rebuild;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod group;
+mod group_count;
 mod group_read;
 mod group_write;
 mod host;

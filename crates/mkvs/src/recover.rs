@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lodestore_contract::{Durability, Error, Result};
 
@@ -188,6 +189,13 @@ fn open_devices(
         }
         groups.push(Arc::new(group));
     }
+    // Last: an open that is refused changes no device.
+    if !groups.iter().any(|group| group.has_doubts()) {
+        let count = groups.len();
+        let note = move |device: &Device| device.note_group_count(count);
+        groups.iter().try_for_each(|group| group.store_group_count(group.active(), note))?;
+    }
+    groups.iter().for_each(|group| group.is_opening.store(false, Ordering::Release));
     if !options.salvage {
         let devices: Vec<_> = groups.iter().map(|group| group.devices()).collect();
         host.note_openings(&devices)?;
@@ -251,9 +259,6 @@ fn open_group(
         }
     }
     doubts.extend(check_host_age(factory, record, &devices)?);
-    if !factory.options.salvage {
-        devices.iter().try_for_each(|device| device.note_group_count(factory.matrix.groups.len()))?;
-    }
     if members == 1 {
         devices[0].set_state(MemberState::Active);
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
@@ -282,6 +287,7 @@ fn open_group(
     *lock(&group.lost) = lost;
     doubts.extend(lacking.map(Doubt::of_group));
     *lock(&group.doubts) = Doubts::of(doubts, record.given_up.as_deref());
+    group.is_opening.store(true, Ordering::Release);
     group.follow(&devices, &refused)?;
     let last = group.last();
     Ok((group, last))
@@ -304,7 +310,12 @@ fn newest_epoch(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Ar
 fn check_host_age(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Arc<Device>]) -> Result<Option<Doubt>> {
     let has_later =
         |device: &&Arc<Device>| device.log().is_some_and(|log| last_epoch(log).is_ok_and(|epoch| epoch > record.epoch));
-    let knows_more_groups = |device: &&Arc<Device>| device.known_group_count() > factory.matrix.groups.len() as u64;
+    // A device that was lost when the owner gave a group up may still know of it.
+    let is_active = |device: &Device| {
+        record.members.iter().any(|member| member.id == device.id && member.state == MemberState::Active)
+    };
+    let knows_more_groups =
+        |device: &&Arc<Device>| is_active(device) && device.known_group_count() > factory.matrix.groups.len() as u64;
     let checked = || devices.iter().filter(|device| !device.has_fault(planted::OLDER_HOST_ACCEPTED));
     let what = if let Some(device) = checked().find(has_later) {
         format!("it is an older copy: device {} has operations that were written later", device.index)

@@ -414,11 +414,11 @@ impl Inner {
         }
         let mut keys = 0;
         for (group, sources) in inner.stores(&[])? {
-            if sources.iter().all(|source| source.has_surplus) {
-                return Self::count_by_walk(inner);
-            }
-            let Some(source) = sources.iter().find(|source| !source.has_surplus) else { continue };
-            keys += if source.has_gaps { Err(group.left_out_error()) } else { source.store.len() }?;
+            keys += match sources.iter().find(|source| !source.has_gaps && !source.has_surplus) {
+                Some(source) => source.store.len()?,
+                None if sources.iter().all(|source| source.has_gaps) => return Err(group.left_out_error()),
+                None => return Self::count_by_walk(inner),
+            };
         }
         Ok(keys)
     }

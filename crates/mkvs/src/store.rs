@@ -314,7 +314,7 @@ impl Store for Mkvs {
                 if !at.stripe.may_have(at.hash) && !at.is_unread() {
                     return Ok(false);
                 }
-                at.group.check_presence_known(&at.stripe, key)?;
+                at.check_unread_exists()?;
                 at.change(key, Mutation::Delete)
             }
         }

@@ -90,13 +90,24 @@ impl Owned<'_> {
         self.unread.as_ref().map_or(Ok(()), why)
     }
 
+    /// Fails if the key cannot be read, and its old group may lack it: it may not exist.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub(crate) fn check_unread_exists(&self) -> Result<()> {
+        match &self.old {
+            Some((group, _)) if group.has_doubtful_votes() => self.check_read(),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the unreadable pair after a write of the key. Returns whether there was one.
     ///
     /// # Errors
     /// Errors of the devices.
     pub(crate) fn forget_unread(&mut self, key: &[u8]) -> Result<bool> {
         let Some((group, stripe)) = self.old.as_mut().filter(|_| self.unread.is_some()) else { return Ok(false) };
-        group.change(stripe, key, self.hash, Mutation::Delete)?;
+        group.delete_unread(stripe, key, self.hash)?;
         self.unread = None;
         Ok(true)
     }
@@ -331,6 +342,7 @@ impl Shape {
         if from.0.options.planted.has_fault(planted::MOVED_DELETED_FIRST) {
             from.0.change(from.1, key, hash, Mutation::Delete)?;
         }
+        let is_read = pair.is_ok();
         if !to.1.may_have(hash) || !to.0.contains(to.1, key)? {
             let (value, expiry) = match pair {
                 Ok(pair) => pair,
@@ -341,7 +353,12 @@ impl Shape {
             self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             self.moved.fetch_add(1, Ordering::Relaxed);
         }
-        from.0.change(from.1, key, hash, Mutation::Delete).map(|_| None)
+        if is_read {
+            from.0.change(from.1, key, hash, Mutation::Delete)?;
+        } else {
+            from.0.delete_unread(from.1, key, hash)?;
+        }
+        Ok(None)
     }
 
     /// Moves all keys of the newest group, and records the end in the description. Returns false if

@@ -11,6 +11,8 @@ use lodestore_contract::*;
 pub enum Touch {
     Read,
     Write,
+    /// The store's mark is changed.
+    Mark,
     /// The whole store is synced.
     Sync,
     /// The whole store is verified.
@@ -152,6 +154,7 @@ impl Store for Faulty {
         self.store.mark()
     }
     fn set_mark(&self, mark: u64) -> Result<()> {
+        self.switch.ask(Touch::Mark, b"")?;
         self.store.set_mark(mark)
     }
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

@@ -245,6 +245,7 @@ fn an_older_copy_of_the_description_that_names_fewer_groups_is_refused() {
 fn a_replacement_in_a_salvage_accepts_the_loss_of_a_group() {
     let matrix = with_description_before_group(3, true).with(|options| options.salvage = true);
     let store = matrix.open().expect("salvage");
+    store.wait_whole(HANG_TIMEOUT).expect("all devices are in use");
     store.replace(0, 0, &matrix.path().join("new"), &matrix.path(), &matrix.places).expect("replace");
     store.settle().expect("what threads would do");
     store.close().expect("close");
