@@ -101,8 +101,10 @@ impl Matrix {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] while keys are moving to another new group; [`Error::InvalidOption`];
-    /// as [`create`](crate::store::create) for the devices.
+    /// [`Error::Unsupported`] while keys are moving to another new group, and in a salvage that may
+    /// lack acknowledged writes; [`Error::InvalidOption`]; as [`create`](crate::store::create) for
+    /// the devices; [`Error::Io`] and [`Error::Unfinished`] if the only device of a group did not
+    /// store the number of groups: the next open uses the new group.
     pub fn add_group(&self, directories: &[PathBuf]) -> Result<()> {
         self.mkvs.add_group(directories, &self.path, &self.stores)
     }

@@ -100,13 +100,14 @@ pub(crate) fn mark_open(memory: &Memory, header: &mut PoolHeader, (durability, s
 /// stop.
 ///
 /// 1. The pool header says that the generation is being raised. Fence for each copy.
-/// 2. One copy of every region header. Fence.
-/// 3. The other copy of every region header. Fence.
-/// 4. The caller writes the pool header without the mark. Nothing else is stored before that.
+/// 2. Flush of both copies of every region header: a killed process may have left a whole copy
+///    unflushed. Fence.
+/// 3. In each region the copy that is torn, damaged or older. Fence.
+/// 4. The other copy. Fence.
+/// 5. The caller writes the pool header without the mark. Nothing else is stored before that.
 ///
-/// The next open finishes a raise that a crash interrupted. A copy may be torn then, and step 2
-/// writes that one: the whole copy must stay until the other one is whole. A pool of one region
-/// skips steps 1 to 3.
+/// The next open finishes a raise that a crash interrupted. A copy may be torn then: the whole copy
+/// must stay until the other one is whole. A pool of one region skips steps 1 to 4.
 pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: &[u16], seals: &[u32]) {
     if !header.is_raising {
         header.generation += 1;
@@ -115,15 +116,14 @@ pub(crate) fn raise_generation(memory: &Memory, header: &mut PoolHeader, stale: 
     if header.regions > 1 {
         header.is_raising = true;
         write_header(memory, header);
-        // A killed process may have left a whole copy unflushed.
         flush_region_headers(memory, header);
         memory.fence();
-        let first = first_copies(memory, header);
-        for turn in 0..2 {
+        let first = choose_first_copies(memory, header);
+        for pass in 0..2 {
             if memory.is_poisoned() {
                 return;
             }
-            let copies: Vec<usize> = first.iter().map(|copy| copy ^ turn).collect();
+            let copies: Vec<usize> = first.iter().map(|copy| copy ^ pass).collect();
             write_region_copies(memory, header, (stale, seals), &copies);
             memory.fence();
         }
@@ -137,6 +137,7 @@ fn layouts_with_header<'a>(memory: &'a Memory, header: &'a PoolHeader) -> impl I
         .filter_map(|index| RegionLayout::new(index, memory.regions.len_of(index), header.chunk_bytes))
 }
 
+/// Flushes both copies of every region header.
 fn flush_region_headers(memory: &Memory, header: &PoolHeader) {
     let copies = layouts_with_header(memory, header).flat_map(|layout| layout.header_copies());
     copies.for_each(|copy| memory.flush(copy, REGION_HEADER_USED_BYTES));
@@ -144,7 +145,7 @@ fn flush_region_headers(memory: &Memory, header: &PoolHeader) {
 
 /// Returns for each region, from region 0 on, the copy of its header that may be overwritten while
 /// the other one counts: a torn or damaged one, or the older one.
-fn first_copies(memory: &Memory, header: &PoolHeader) -> Vec<usize> {
+fn choose_first_copies(memory: &Memory, header: &PoolHeader) -> Vec<usize> {
     let mut first = vec![0; header.regions as usize];
     for layout in layouts_with_header(memory, header) {
         let bytes = layout.header_copies().map(|copy| memory.bytes(copy, REGION_HEADER_USED_BYTES).unwrap_or_default());
@@ -156,9 +157,8 @@ fn first_copies(memory: &Memory, header: &PoolHeader) -> Vec<usize> {
 
 /// Stores and flushes one copy of every region header: `copies` has its number for each region.
 fn write_region_copies(memory: &Memory, header: &PoolHeader, (stale, seals): (&[u16], &[u32]), copies: &[usize]) {
-    for index in (1..header.regions as u16).filter(|index| !stale.contains(index)) {
-        let bytes = memory.regions.len_of(index);
-        let Some(layout) = RegionLayout::new(index, bytes, header.chunk_bytes) else { continue };
+    for layout in layouts_with_header(memory, header).filter(|layout| !stale.contains(&layout.index)) {
+        let (index, bytes) = (layout.index, layout.region_bytes);
         let region = RegionHeader {
             pool_id: header.pool_id,
             index,

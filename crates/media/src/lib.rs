@@ -28,7 +28,7 @@
 //! * `gather`: record writes from parts.
 //! * `latency`, `no_latency`: emulated latency (feature `lab`), or none.
 //! * `simulated`, `not_simulated`: observer of the verbs and memory of a simulated pool (feature
-//!   `sim`), or none.
+//!   `sim`), or their stand-ins. `blocks/not_sim` and `fault/no_site` are stand-ins too.
 //! * `region`, [`region_layout`]: mappings and address translation; offsets within a region.
 //! * `options`: pool options.
 //! * `header`, `region_header`, `header_writes`: headers on the medium, and their writes.

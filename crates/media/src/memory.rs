@@ -194,7 +194,7 @@ impl Memory {
         // SAFETY: the range is in a region (Inv 2) and private to the caller (Inv 3).
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
         self.counters.stored(bytes.len());
-        self.observer.stored(at, bytes);
+        self.observer.record_store(at, bytes);
     }
 
     /// Returns whether flushed data is written by pages: one fence then costs about the same for
@@ -222,7 +222,7 @@ impl Memory {
             }
         }
         self.counters.stored(len);
-        self.observer.stored_parts(at, parts);
+        self.observer.record_parts(at, parts);
     }
 
     #[inline]
@@ -251,7 +251,7 @@ impl Memory {
         // SAFETY: the range is in a region (Inv 2) and private to the caller (Inv 3).
         unsafe { std::ptr::write_bytes(address, 0, len) };
         self.counters.stored(len);
-        self.observer.zeroed(at, len);
+        self.observer.record_zeros(at, len);
     }
 
     #[inline]

@@ -1,8 +1,7 @@
-//! The build without the feature `sim`, in which no pool is simulated. `simulated/mod.rs` has the
-//! same names.
+//! The build without the feature `sim`, in which no pool is simulated: see `simulated/mod.rs`.
 //!
-//! The methods are empty, so the compiler removes their calls. A type without values stands for
-//! what only a simulated pool has.
+//! The methods do nothing of their own, so the compiler removes their calls. A type without values
+//! stands for what only a simulated pool has.
 
 use std::convert::Infallible;
 use std::panic::Location;
@@ -46,16 +45,16 @@ impl Observer {
     }
 
     #[inline]
-    pub(crate) fn region_added(&self, _index: u16, _len: u64) {}
+    pub(crate) fn record_region(&self, _index: u16, _len: u64) {}
 
     #[inline]
-    pub(crate) fn stored(&self, _at: NvPtr, _bytes: &[u8]) {}
+    pub(crate) fn record_store(&self, _at: NvPtr, _bytes: &[u8]) {}
 
     #[inline]
-    pub(crate) fn stored_parts(&self, _at: NvPtr, _parts: &[&[u8]]) {}
+    pub(crate) fn record_parts(&self, _at: NvPtr, _parts: &[&[u8]]) {}
 
     #[inline]
-    pub(crate) fn zeroed(&self, _at: NvPtr, _len: usize) {}
+    pub(crate) fn record_zeros(&self, _at: NvPtr, _len: usize) {}
 
     #[inline]
     pub(crate) fn flush(&self, _at: NvPtr, _len: usize) -> Option<u64> {

@@ -15,6 +15,7 @@ use crate::device::{Device, HANG_TIMEOUT};
 use crate::factory::{create_device, id_of_new};
 use crate::filter::Filter;
 use crate::group::Group;
+use crate::group_count::note_group_count;
 use crate::host::Host;
 use crate::layout::{GroupRecord, Matrix, Member, MemberState};
 use crate::options::Acks;
@@ -225,8 +226,7 @@ impl Mkvs {
         lock(&group.lost).retain(|lost| lost.index != device);
         if replaced.gave_up.is_some() {
             // The owner gave up the groups that an older description does not name.
-            let groups = matrix.groups.len();
-            group.store_group_count(group.devices(), move |device| device.set_group_count(groups))?;
+            group.set_group_count(matrix.groups.len());
         }
         let Some(old) = old else { return Ok(replaced) };
         old.stop();
@@ -261,8 +261,10 @@ impl Mkvs {
     /// 1 in `groups` keys moves to it, in the background.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] while keys still move to the group that was added before;
-    /// [`Error::InvalidOption`]; errors of the devices' creation.
+    /// [`Error::Unsupported`] while keys still move to the group that was added before, and in a
+    /// salvage that may lack acknowledged writes; [`Error::InvalidOption`]; errors of the devices'
+    /// creation; [`Error::Io`] and [`Error::Unfinished`] if the only device of a group did not
+    /// store the number of groups: the next open uses the new group.
     pub fn add_group(&self, directories: &[PathBuf], root: &Path, places: &dyn Places) -> Result<()> {
         self.inner.check_open()?;
         let _changes = lock(&self.changes);
@@ -286,8 +288,15 @@ impl Mkvs {
             let why = format!("a matrix has at most 16 groups, and each group of this matrix has {width} devices");
             return Err(Error::InvalidOption { name: "paths".into(), value: format!("{directories:?}"), why });
         }
-        let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| default_path(count, at));
         let matrix = self.inner.host.matrix();
+        if matrix.groups.len() != count {
+            return Err(Error::Unsupported {
+                engine: ENGINE,
+                what: "adding a group after the addition of another one failed".into(),
+                instead: "close the matrix and open it again: the open uses the group that was added",
+            });
+        }
+        let path = |at: usize| directories.get(at).cloned().unwrap_or_else(|| default_path(count, at));
         let id = |at| id_of_new(&self.inner.options, &matrix, at);
         let member = |at| Member { path: path(at), id: id(at), store: 0, opening: 0, state: MemberState::Active };
         let mut members: Vec<Member> = (0..width).map(member).collect();
@@ -307,7 +316,7 @@ impl Mkvs {
         let described = self.inner.host.change(|matrix| matrix.groups.push(record));
         new_stores.keep_unless_refused(described).inspect_err(|_| group.stop_threads())?;
         // Before the new group gets a key. After a crash, an open notes the number.
-        self.inner.note_group_count(count + 1).inspect_err(|_| group.stop_threads())?;
+        note_group_count(&self.inner.shape.groups(), count + 1).inspect_err(|_| group.stop_threads())?;
         self.inner.shape.add(group);
         // The mover waits for this message, unless the matrix is being dropped.
         let _ = starter.send(());

@@ -238,12 +238,16 @@ impl Group {
     }
 
     fn try_join(&self, device: &Arc<Device>) -> Result<bool> {
+        let groups = self.host.matrix().groups.len();
+        // In a salvage with doubts, or before the open is granted, the description may be an older
+        // copy.
+        if !self.has_doubts() && !self.is_opening.load(Ordering::Acquire) {
+            // May lower the number: the owner may have given up groups while the member was away.
+            device.set_group_count(groups)?;
+        }
         // The member has everything from before it was filling; later operations are in the logs.
         // Its log is written before the sequencer is locked: if the write hangs, no other thread
         // waits for it.
-        if !self.has_doubts() && !self.is_opening.load(Ordering::Acquire) {
-            device.set_group_count(self.host.matrix().groups.len())?;
-        }
         let applied = device.applied();
         log_of(device)?
             .set_record(|record| (record.applied, record.is_partial) = (applied.max(record.applied), false))?;
@@ -262,7 +266,10 @@ impl Group {
                 }
                 if device.depth() == 0 && device.executed() == last {
                     // `applied` is less than `last` if the member had no space for an operation.
-                    return if device.applied() == last { self.activate(device, &mut sequencer) } else { Ok(false) };
+                    let is_active = device.applied() == last && self.activate(device, &mut sequencer)?;
+                    // A group that was added meanwhile is stored in active devices only: the caller
+                    // tries again.
+                    return Ok(is_active && self.host.matrix().groups.len() == groups);
                 }
             }
             if device.progress() != seen {

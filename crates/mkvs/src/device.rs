@@ -291,11 +291,20 @@ impl Device {
         self.has_surplus.load(Ordering::Acquire)
     }
 
-    /// Sets whether the copy may lack pairs, and whether it may have deleted ones. The device's
-    /// record has the same values already.
-    pub(crate) fn set_differences(&self, has_gaps: bool, has_surplus: bool) {
+    /// Sets whether the copy may lack pairs. Call it while the device's record is changed likewise.
+    pub(crate) fn set_gaps(&self, has_gaps: bool) {
         self.has_gaps.store(has_gaps, Ordering::Release);
+    }
+
+    /// Sets whether the store may have pairs that the group deleted. Call it while the device's
+    /// record is changed likewise.
+    pub(crate) fn set_surplus(&self, has_surplus: bool) {
         self.has_surplus.store(has_surplus, Ordering::Release);
+    }
+
+    /// Returns a number that each change of the device's use increases.
+    pub(crate) fn use_changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Returns the store whose mark is the number of groups: the log's. A device without a log has
@@ -304,22 +313,13 @@ impl Device {
         self.log.as_ref().map_or(&self.store, OpLog::store)
     }
 
-    /// Returns the largest number of groups that the device knows of.
+    /// Returns the number of groups that the device knows of.
     pub(crate) fn known_group_count(&self) -> u64 {
         self.store_of_group_count().mark().unwrap_or(0)
     }
 
-    /// Stores the number of the matrix's groups in the device, durably. A description with fewer
-    /// groups is then known to be an older copy. Does nothing if the device knows the number.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub(crate) fn note_group_count(&self, groups: usize) -> Result<()> {
-        if self.known_group_count() >= groups as u64 { Ok(()) } else { self.set_group_count(groups) }
-    }
-
-    /// Stores the number of the matrix's groups in the device, durably, also if the device knows of
-    /// more: an owner may have given up these groups.
+    /// Stores the number of the matrix's groups in the device, durably, if the device knows of more
+    /// or fewer. A description with fewer groups is then known to be an older copy.
     ///
     /// # Errors
     /// Errors of the store.
@@ -333,8 +333,8 @@ impl Device {
     pub(crate) fn gap_error(&self) -> Error {
         Error::corrupt(
             format!("device {}", self.index),
-            "the copy may lack pairs that no device could read, and this key may be one of them: a put of the key \
-             ends this",
+            "no device can tell whether this key exists, because the copy may lack pairs that no device could read: \
+             put the key to give it a value (then it can be deleted), or verify the matrix while a device has all pairs",
         )
     }
 

@@ -115,7 +115,7 @@ impl DeviceFactory<'_> {
         };
         let label = self.label_directory(member)?;
         let device = self.device(index, member, place, log, (label, 0));
-        device.note_group_count(self.matrix.groups.len())?;
+        device.set_group_count(self.matrix.groups.len())?;
         Ok(device)
     }
 

@@ -85,7 +85,8 @@ pub(crate) struct Counts {
     pub(crate) writes: AtomicU64,
     pub(crate) restored: AtomicU64,
     pub(crate) repaired: AtomicU64,
-    /// Keys that the filter counts and no device has, from in-doubt writes.
+    /// Counts of the filter that may be too high: writes in doubt, and writes of keys whose
+    /// presence no device could tell.
     pub(crate) leaked: AtomicU64,
     /// Pairs left out of copies because no member could read them.
     pub(crate) uncopied: AtomicU64,

@@ -8,7 +8,8 @@
 //!    continue. A member that came back since and has caught up with the write counts in place of a
 //!    removed one.
 //! 4. The members' answers about the key update the filter's counters before the stripe is
-//!    released.
+//!    released. If a member has gaps or a surplus, the key is read before step 1, and this answer
+//!    counts.
 //!
 //! If too few members have space for the write, the members that applied it roll it back. A
 //! `Restore` writes the value that the others still have. The write is refused, and no reader has
@@ -53,12 +54,12 @@ enum Outcome {
     RolledBack(Error),
 }
 
-/// The knowledge of the presence of a key before a change.
+/// How the presence of a key before a change is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KnownPresence {
-    /// The members' votes tell it.
+    /// The members' votes are reliable.
     ByVotes,
-    /// The votes may be wrong, and a read told it.
+    /// A read found the key present or absent, because the votes may be wrong.
     Known(bool),
     /// No member can tell it.
     Unknown,
@@ -90,7 +91,7 @@ fn fall_behind(devices: &[Arc<Device>], refused: u32) {
 
 impl Group {
     /// Applies `mutation` to a key whose stripe is locked, and updates the filter. Returns whether
-    /// the key existed.
+    /// the key existed; for a put of a key that no device can read, the devices' votes tell it.
     ///
     /// # Errors
     /// Errors of the devices; [`Error::Corrupt`] for a delete if no device can tell whether the key
@@ -100,7 +101,7 @@ impl Group {
             Err(Error::Corrupt { .. }) if matches!(mutation, Mutation::Put { .. }) => KnownPresence::Unknown,
             presence => presence?,
         };
-        self.change_known(stripe, key, hash, (mutation, presence))
+        self.change_known(stripe, key, hash, mutation, presence)
     }
 
     /// Deletes a key that no device may be able to read.
@@ -108,7 +109,7 @@ impl Group {
     /// # Errors
     /// Errors of the devices.
     pub(crate) fn delete_unread(&self, stripe: &mut Stripe, key: &[u8], hash: KeyHash) -> Result<()> {
-        self.change_known(stripe, key, hash, (Mutation::Delete, KnownPresence::Unknown)).map(drop)
+        self.change_known(stripe, key, hash, Mutation::Delete, KnownPresence::Unknown).map(drop)
     }
 
     /// Returns whether a key exists, if the members' votes on a change of it may be wrong: a member
@@ -130,7 +131,8 @@ impl Group {
         stripe: &mut Stripe,
         key: &[u8],
         hash: KeyHash,
-        (mutation, presence): (Mutation, KnownPresence),
+        mutation: Mutation,
+        presence: KnownPresence,
     ) -> Result<bool> {
         let adds = matches!(mutation, Mutation::Put { .. });
         let is_new = adds && stripe.filter.is_some() && !stripe.may_have(hash);
@@ -141,20 +143,24 @@ impl Group {
             }),
             None => self.commit(stripe, key, mutation, is_new),
         };
-        let (changed, is_unknown) = match presence {
-            KnownPresence::Known(was_present) => (changed.map(|_| was_present), false),
-            KnownPresence::ByVotes => (changed, false),
-            KnownPresence::Unknown => (changed, true),
+        // `None`: unknown. Too high a count costs a lookup, and too low a count hides keys.
+        let existed = match (&changed, presence) {
+            (Ok(_), KnownPresence::Known(known)) => Some(known),
+            (Ok(voted), KnownPresence::ByVotes) => Some(*voted),
+            _ => None,
         };
         // No reader checks the filter before the stripe is released.
-        match &changed {
-            Ok(false) if adds && !is_unknown => self.raise(stripe, key, hash),
-            Ok(true) if !adds && !is_unknown => self.lower(stripe, key, hash),
-            // The key's presence is unknown. Counted, it is looked up.
-            Ok(_) if adds && is_unknown => self.raise_unsure(stripe, key, hash),
-            Err(Failure::Undecided(_)) if adds => self.raise_unsure(stripe, key, hash),
+        match (&changed, existed) {
+            (Ok(_), Some(false)) if adds => self.raise(stripe, key, hash),
+            (Ok(_), Some(true)) if !adds => self.lower(stripe, key, hash),
+            (Ok(_) | Err(Failure::Undecided(_)), None) if adds => {
+                self.raise(stripe, key, hash);
+                self.counts.leaked.fetch_add(1, Ordering::Relaxed);
+            }
+            (Ok(true), None) => drop(self.counts.leaked.fetch_add(1, Ordering::Relaxed)),
             _ => {}
         }
+        let changed = changed.map(|voted| existed.unwrap_or(voted));
         changed.map_err(|failure| match failure {
             Failure::NotDone(error) => error,
             // This error comes from the host's store, which has no space to record the active
@@ -168,12 +174,6 @@ impl Group {
             }
             Failure::Undecided(error) => error,
         })
-    }
-
-    /// Counts a key in the filter that may be counted already.
-    fn raise_unsure(&self, stripe: &Stripe, key: &[u8], hash: KeyHash) {
-        self.raise(stripe, key, hash);
-        self.counts.leaked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Gives `mutation` the next sequence number and queues it at every active member.

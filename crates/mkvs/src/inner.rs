@@ -7,7 +7,6 @@ use lodestore_contract::{Change, Error, Result};
 use lodestore_media::OpenState;
 
 use crate::command::Query;
-use crate::device::Device;
 use crate::host::Host;
 use crate::keeper::Keeper;
 use crate::options::MkvsOptions;
@@ -36,15 +35,6 @@ pub(crate) enum WriteLock<'a> {
 impl Inner {
     pub(crate) fn check_open(&self) -> Result<()> {
         self.open.check()
-    }
-
-    /// Stores the number of groups in the active devices, durably.
-    ///
-    /// # Errors
-    /// As [`Group::store_group_count`].
-    pub(crate) fn note_group_count(&self, groups: usize) -> Result<()> {
-        let note = move |device: &Device| device.note_group_count(groups);
-        self.shape.groups().iter().try_for_each(|group| group.store_group_count(group.active(), note))
     }
 
     #[inline]

@@ -9,7 +9,8 @@
 //! Order: the description is read, and the record of a clean stop is removed; the devices are
 //! opened, and refused if one of their stores is an older copy; each replays its log; the others
 //! follow the one with the last operation (`leader.rs` if it lacked space for some); a new epoch
-//! names the active members, durably; then operations are numbered.
+//! names the active members, durably; the active devices store the number of groups
+//! (`group_count.rs`); then operations are numbered.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,6 +26,7 @@ use crate::device::Device;
 use crate::factory::{DeviceFactory, explain_full, id_of, open_part};
 use crate::filter::Filter;
 use crate::group::{Group, Lost, Sequencer};
+use crate::group_count::note_group_count;
 use crate::group_write::Required;
 use crate::host::Host;
 use crate::layout::{CleanRecord, GroupRecord, Matrix, Member, MemberState};
@@ -189,11 +191,10 @@ fn open_devices(
         }
         groups.push(Arc::new(group));
     }
-    // Last: an open that is refused changes no device.
+    // After all checks: a refused open must store no number that makes an older copy of all files
+    // unacceptable. In a salvage with doubts the description may be such a copy.
     if !groups.iter().any(|group| group.has_doubts()) {
-        let count = groups.len();
-        let note = move |device: &Device| device.note_group_count(count);
-        groups.iter().try_for_each(|group| group.store_group_count(group.active(), note))?;
+        note_group_count(&groups, groups.len())?;
     }
     groups.iter().for_each(|group| group.is_opening.store(false, Ordering::Release));
     if !options.salvage {
@@ -258,7 +259,7 @@ fn open_group(
             Err(error) => return Err(about_matrix(factory.root, error)),
         }
     }
-    doubts.extend(check_host_age(factory, record, &devices)?);
+    doubts.extend(check_host_age(factory, index, record, &devices)?);
     if members == 1 {
         devices[0].set_state(MemberState::Active);
         let sequencer = Sequencer::new(1, record.epoch, devices.clone());
@@ -307,7 +308,12 @@ fn newest_epoch(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Ar
 ///
 /// # Errors
 /// [`Error::Corrupt`] for an older copy, unless in salvage.
-fn check_host_age(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[Arc<Device>]) -> Result<Option<Doubt>> {
+fn check_host_age(
+    factory: &DeviceFactory<'_>,
+    group: usize,
+    record: &GroupRecord,
+    devices: &[Arc<Device>],
+) -> Result<Option<Doubt>> {
     let has_later =
         |device: &&Arc<Device>| device.log().is_some_and(|log| last_epoch(log).is_ok_and(|epoch| epoch > record.epoch));
     // A device that was lost when the owner gave a group up may still know of it.
@@ -318,10 +324,14 @@ fn check_host_age(factory: &DeviceFactory<'_>, record: &GroupRecord, devices: &[
         |device: &&Arc<Device>| is_active(device) && device.known_group_count() > factory.matrix.groups.len() as u64;
     let checked = || devices.iter().filter(|device| !device.has_fault(planted::OLDER_HOST_ACCEPTED));
     let what = if let Some(device) = checked().find(has_later) {
-        format!("it is an older copy: device {} has operations that were written later", device.index)
+        format!("it is an older copy: device {group}.{} has operations that were written later", device.index)
     } else if let Some(device) = checked().find(knows_more_groups) {
         let (known, found) = (device.known_group_count(), factory.matrix.groups.len());
-        format!("it is an older copy: device {} knows of {known} groups, and it names {found}", device.index)
+        format!(
+            "it is an older copy: it names {found} groups, and device {group}.{} has stored that there are {known}. A \
+             salvage reads the groups that it names, and `Matrix::replace` there gives up the others",
+            device.index
+        )
     } else {
         return Ok(None);
     };

@@ -78,9 +78,10 @@ impl Group {
             is_own_damaged: false,
             is_whole: true,
         };
-        let copied = self
-            .copy_keys(device, cut, &mut walk, maintain)
-            .and_then(|is_walked| Ok(is_walked && self.end_copy(device, &mut walk)?));
+        let copied = self.copy_keys(device, cut, &mut walk, maintain).and_then(|is_walked| {
+            let last = walk.last.take();
+            Ok(is_walked && self.end_copy(device, last, &walk)?)
+        });
         if !matches!(copied, Ok(true)) {
             device.fall_behind();
             return copied;
@@ -89,10 +90,10 @@ impl Group {
         self.join(device)
     }
 
-    /// Waits until `device` has all copied pairs, and writes that to its record. From then on, logs
-    /// contain what it lacks if it falls behind. Returns false if it fell behind before.
-    fn end_copy(&self, device: &Device, walk: &mut Walk) -> Result<bool> {
-        let (last, has_gaps, has_surplus) = (walk.last.take(), walk.unread != 0, walk.is_own_damaged);
+    /// Waits until `device` has all copied pairs, `last` being the last one, and writes that to its
+    /// record. If it falls behind later, logs contain the operations that it lacks. Returns false
+    /// if it fell behind before.
+    fn end_copy(&self, device: &Device, last: Option<Arc<Copied>>, walk: &Walk) -> Result<bool> {
         let (mut seen, mut since) = (device.progress(), Instant::now());
         // The queue drops its reference when the pair is applied.
         while last.as_ref().is_some_and(|last| Arc::strong_count(last) > 1) && device.is_filling() {
@@ -113,9 +114,10 @@ impl Group {
         }
         log_of(device)?.set_record(|record| {
             (record.applied, record.is_partial) = (applied.max(record.applied), false);
-            (record.has_gaps, record.has_surplus) = (has_gaps, has_surplus);
+            (record.has_gaps, record.has_surplus) = (walk.unread != 0, walk.is_own_damaged);
+            device.set_gaps(record.has_gaps);
+            device.set_surplus(record.has_surplus);
         })?;
-        device.set_differences(has_gaps, has_surplus);
         Ok(true)
     }
 

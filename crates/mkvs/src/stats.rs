@@ -32,7 +32,7 @@ engine_statistics! {
         Counter Count writes_taken_back,
         /// Keys that were repaired from another device.
         Counter Count keys_repaired,
-        /// Keys that the filter counts and no device has.
+        /// Counts of the filters that may be too high.
         Counter Count filter_leaked,
         /// Keys that the filters count.
         Gauge Count filter_keys,

@@ -57,6 +57,7 @@ pub(crate) fn verify(
             report.find(format!("group {}{of_device}", group.index), what);
         }
         let devices = group.devices();
+        let surplus = devices_with_surplus(group);
         // A member that has everything provides the counts.
         note_unchecked(&mut report, format!("group {}", group.index), group.device_at(group.last()).map(drop))?;
         let last_walked = group.last_walked.load(Ordering::Relaxed);
@@ -87,7 +88,7 @@ pub(crate) fn verify(
         let compared = compare(group, seed, &mut report);
         note_unchecked(&mut report, format!("group {}", group.index), compared)?;
         let is_sound = report.findings.len() == findings_before;
-        let closed = if is_sound { close_gaps(group, seed).and_then(|()| end_surplus(group)) } else { Ok(()) };
+        let closed = if is_sound { close_gaps(group, seed).and_then(|()| end_surplus(surplus)) } else { Ok(()) };
         note_unchecked(&mut report, format!("group {}", group.index), closed)?;
         for device in devices.iter().filter(|device| device.has_gaps()) {
             let place = format!("group {} device {}", group.index, device.index);
@@ -134,18 +135,30 @@ fn close_gaps(group: &Group, seed: u64) -> Result<()> {
         Ok(())
     })?;
     for device in open.into_iter().filter(|_| damage.is_none()) {
-        log_of(device)?.set_record(|record| record.has_gaps = false)?;
-        device.set_differences(false, device.has_surplus());
+        log_of(device)?.set_record(|record| {
+            record.has_gaps = false;
+            device.set_gaps(false);
+        })?;
     }
     Ok(())
 }
 
-/// Ends the mark of a surplus. The caller has found no damage in the group, so no damaged pair of a
-/// deleted key is left.
-fn end_surplus(group: &Group) -> Result<()> {
-    for device in group.active().iter().filter(|device| device.has_surplus()) {
-        log_of(device)?.set_record(|record| record.has_surplus = false)?;
-        device.set_differences(device.has_gaps(), false);
+/// Returns the active devices with a surplus, each with the number of changes of its use.
+fn devices_with_surplus(group: &Group) -> Vec<(Arc<Device>, u64)> {
+    let devices = group.active().into_iter().filter(|device| device.has_surplus());
+    devices.map(|device| (Arc::clone(&device), device.use_changes())).collect()
+}
+
+/// Ends the surplus of devices that were in use since before the verification. It found no damage,
+/// so no damaged pair of a deleted key is left. A device that was copied again has a new mark.
+fn end_surplus(verified: Vec<(Arc<Device>, u64)>) -> Result<()> {
+    for (device, changes) in verified {
+        log_of(&device)?.set_record(|record| {
+            if device.use_changes() == changes {
+                record.has_surplus = false;
+                device.set_surplus(false);
+            }
+        })?;
     }
     Ok(())
 }

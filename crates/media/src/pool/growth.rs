@@ -230,7 +230,7 @@ impl Pool {
             return Err(full);
         }
         let mapping = Mapping::of_heap(len, None).ok_or(full)?;
-        self.memory.observer.region_added(index, len);
+        self.memory.observer.record_region(index, len);
         Ok(Arc::new(mapping))
     }
 

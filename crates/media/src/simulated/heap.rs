@@ -42,7 +42,7 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout and freed here once (Inv 2).
+        // SAFETY: allocated in `new` with this layout and freed here once (Inv 1, Inv 2).
         unsafe { std::alloc::dealloc(self.base, self.layout) };
     }
 }

@@ -1,6 +1,6 @@
 //! The parts of a pool that the crash simulator replaces: the observer of the verbs, and the memory
-//! of the regions. `not_simulated.rs` has the same names without the feature `sim`; nothing there
-//! does anything, and only one of both is compiled.
+//! of the regions. `not_simulated.rs` replaces this module without the feature `sim`. Its methods
+//! only call the closures that they receive.
 
 mod heap;
 mod observer;

@@ -55,7 +55,7 @@ impl Observer {
         self.0.as_ref().map(Recorder::medium_bytes)
     }
 
-    pub(crate) fn region_added(&self, index: u16, len: u64) {
+    pub(crate) fn record_region(&self, index: u16, len: u64) {
         if let Some(recorder) = &self.0 {
             recorder.region_added(index, len);
         }
@@ -63,7 +63,7 @@ impl Observer {
 
     #[inline]
     #[track_caller]
-    pub(crate) fn stored(&self, at: NvPtr, bytes: &[u8]) {
+    pub(crate) fn record_store(&self, at: NvPtr, bytes: &[u8]) {
         if let Some(recorder) = &self.0 {
             recorder.store(at.region(), at.offset(), bytes);
         }
@@ -71,7 +71,7 @@ impl Observer {
 
     #[inline]
     #[track_caller]
-    pub(crate) fn stored_parts(&self, at: NvPtr, parts: &[&[u8]]) {
+    pub(crate) fn record_parts(&self, at: NvPtr, parts: &[&[u8]]) {
         if let Some(recorder) = &self.0 {
             recorder.store(at.region(), at.offset(), &parts.concat());
         }
@@ -79,7 +79,7 @@ impl Observer {
 
     #[inline]
     #[track_caller]
-    pub(crate) fn zeroed(&self, at: NvPtr, len: usize) {
+    pub(crate) fn record_zeros(&self, at: NvPtr, len: usize) {
         if let Some(recorder) = &self.0 {
             recorder.store_zeros(at.region(), at.offset(), len as u64);
         }
@@ -105,7 +105,8 @@ impl Observer {
         }
     }
 
-    /// Calls `change`, which stores `value` at `at` and returns whether it did.
+    /// Calls `change`, which stores `value` at `at` and returns whether it did. The recorder's log
+    /// is locked meanwhile, so that it has the order in which threads see the changes.
     #[inline]
     #[track_caller]
     pub(crate) fn change_word(&self, at: NvPtr, value: u64, change: impl FnOnce() -> bool) {
@@ -121,7 +122,7 @@ impl Observer {
         });
     }
 
-    /// Calls `change`, which stores `pair` at `at` and returns whether it did.
+    /// As [`change_word`](Self::change_word), for two words.
     #[inline]
     #[track_caller]
     pub(crate) fn change_pair(&self, at: NvPtr, pair: (u64, u64), change: impl FnOnce() -> bool) {

@@ -1,5 +1,5 @@
 //! The number of groups that each device knows of: crashes, failing and hanging devices, and
-//! salvages around the addition of a group. Regression: found by a review of the first version.
+//! salvages around the addition of a group.
 
 use std::fs;
 use std::path::PathBuf;
@@ -120,8 +120,8 @@ fn a_refused_open_leaves_an_older_copy_of_all_files_acceptable() {
     }
 }
 
-/// Adds a group to a matrix whose devices get this fault when they store the number of groups.
-fn add_group_with_fault(devices: usize, fault: Fault) -> (Matrix, Switches, Arc<Mkvs>) {
+/// Returns a matrix whose device 0 has this fault when it stores the number of groups.
+fn create_with_mark_fault(devices: usize, fault: Fault) -> (Matrix, Switches, Arc<Mkvs>) {
     let (matrix, switches) = switched("faulty", devices);
     let matrix = matrix.with(|options| options.timeout = Duration::from_millis(500));
     let store = Arc::new(matrix.create(CAPACITY).expect("create"));
@@ -134,7 +134,7 @@ fn add_group_with_fault(devices: usize, fault: Fault) -> (Matrix, Switches, Arc<
 
 #[test]
 fn a_device_that_hangs_blocks_neither_the_addition_of_a_group_nor_its_replacement() {
-    let (matrix, _switches, store) = add_group_with_fault(3, Fault::Slow(HANG_TIMEOUT * 2));
+    let (matrix, _switches, store) = create_with_mark_fault(3, Fault::Slow(HANG_TIMEOUT * 2));
     let (sender, receiver) = mpsc::channel();
     let path = matrix.path();
     std::thread::spawn(move || {
@@ -148,7 +148,7 @@ fn a_device_that_hangs_blocks_neither_the_addition_of_a_group_nor_its_replacemen
 
 #[test]
 fn a_device_that_cannot_store_the_number_fails_alone() {
-    let (matrix, switches, store) = add_group_with_fault(3, Fault::Io);
+    let (matrix, switches, store) = create_with_mark_fault(3, Fault::Io);
     add_group(&matrix, &store).expect("the other devices are enough");
     let failed = |store: &Mkvs| store.status().devices.iter().filter(|device| device.state == "failed").count();
     assert_eq!(failed(&store), 1);
@@ -160,11 +160,15 @@ fn a_device_that_cannot_store_the_number_fails_alone() {
 
 #[test]
 fn no_group_is_used_of_which_the_only_device_of_another_cannot_know() {
-    let (matrix, switches, store) = add_group_with_fault(1, Fault::Io);
+    let (matrix, switches, store) = create_with_mark_fault(1, Fault::Io);
     assert!(matches!(add_group(&matrix, &store), Err(Error::Io { .. })));
     assert_eq!(store.status().groups, 1);
-    assert_eq!(store.get(&key(1)).expect("get").as_deref(), Some(&b"value"[..]));
     switches.stores[0].clear();
+    // The description names the group already.
+    let elsewhere = [matrix.path().join("elsewhere")];
+    let again = store.add_group(&elsewhere, &matrix.path(), &matrix.places);
+    assert!(matches!(again, Err(Error::Unsupported { .. })), "{again:?}");
+    assert_eq!(store.get(&key(1)).expect("get").as_deref(), Some(&b"value"[..]));
     drop(store);
     let store = matrix.open().expect("open");
     store.wait_whole(HANG_TIMEOUT).expect("the open continues the move");

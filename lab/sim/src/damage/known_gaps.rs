@@ -85,12 +85,12 @@ const FLUIDKV: &[KnownBreach] = &[
 /// these.
 const MKVS_INDEX: &[&str] = &["extent table", "index segment or hash table", "several structures"];
 /// Structures of a matrix that share a page with an index, in its small stores.
-const MKVS_BESIDE_INDEX: &[&str] = &["records", "directory"];
+const MKVS_BESIDE_INDEX: &[&str] = &["records", "large records", "directory", "free space"];
 /// The structures that a salvage of a matrix reads.
 const MKVS_SALVAGED: &[&str] =
     &["a whole file", "extent table", "index segment or hash table", "records", "several structures"];
-/// Known: a stale pool of the host or of a log of the same session; the older lines of its indexes,
-/// from moments at which a device trailed; a damaged record that a deletion could not read.
+/// Known: a stale pool of a log of the same session; the older lines of its indexes, from moments
+/// at which a device trailed.
 const MKVS: &[KnownBreach] = &[
     known(Breach::OldValue, MKVS_INDEX, LARGE, Ends::Unclean),
     known(Breach::Absent, MKVS_INDEX, LARGE, Ends::Unclean),
@@ -98,11 +98,10 @@ const MKVS: &[KnownBreach] = &[
     known(Breach::Count, MKVS_INDEX, LARGE, Ends::Unclean),
     known(Breach::OldValue, MKVS_BESIDE_INDEX, OLDER, Ends::Unclean),
     known(Breach::Absent, MKVS_BESIDE_INDEX, OLDER, Ends::Unclean),
-    known(Breach::Count, &["records", "large records"], LARGE, Ends::All),
     known(Breach::Operation, WHOLE, FILE, Ends::Unclean),
     known(Breach::Count, WHOLE, FILE, Ends::Unclean),
-    known(Breach::OldValue, WHOLE, FILE, Ends::All),
-    known(Breach::Absent, WHOLE, FILE, Ends::All),
+    known(Breach::OldValue, WHOLE, FILE, Ends::Unclean),
+    known(Breach::Absent, WHOLE, FILE, Ends::Unclean),
     known(Breach::SalvageOld, MKVS_SALVAGED, &Kind::ALL, Ends::All),
 ];
 
