@@ -73,9 +73,9 @@ fn parts_of_a_values_file_are_read_where_their_checksums_are_right() {
 fn values_of_a_matrix_are_read_where_they_are_whole() {
     // Each value is parsed unchanged, and with the current version.
     let read = |begins: &[u8], len: usize| mkvs::parts(&[begins, &vec![0; len - begins.len()]].concat());
-    assert_eq!(read(&[3], 36), 2, "a device's record");
-    assert_eq!(read(&[3], 4), 2, "what a clean stop leaves of no group");
-    assert_eq!(read(&[3, 0, 1], 40), 2, "an entry of a delete");
+    assert_eq!(read(&[4], 36), 2, "a device's record");
+    assert_eq!(read(&[4], 4), 2, "what a clean stop leaves of no group");
+    assert_eq!(read(&[4, 0, 1], 40), 2, "an entry of a delete");
     assert_eq!(read(&[9, 0, 1], 40), 1, "an entry of another version");
 }
 
