@@ -8,7 +8,7 @@ use std::panic::Location;
 use crate::fault::PlantedFault;
 use crate::nvptr::NvPtr;
 use crate::region_layout::LINE_BYTES;
-use crate::sim::{Recorder, SECTOR};
+use crate::sim::{Log, Recorder, SECTOR};
 
 /// The recorder of a simulated pool; empty for other pools.
 #[derive(Debug)]
@@ -110,22 +110,20 @@ impl Observer {
     #[inline]
     #[track_caller]
     pub(crate) fn change_word(&self, at: NvPtr, value: u64, change: impl FnOnce() -> bool) {
-        let Some(recorder) = &self.0 else {
-            change();
-            return;
-        };
-        let site = Location::caller();
-        recorder.locked(|log| {
-            if change() {
-                log.store_from(site, at.region(), at.offset(), &value.to_le_bytes());
-            }
-        });
+        self.change(change, |log, site| log.store_from(site, at.region(), at.offset(), &value.to_le_bytes()));
     }
 
     /// As [`change_word`](Self::change_word), for two words.
     #[inline]
     #[track_caller]
     pub(crate) fn change_pair(&self, at: NvPtr, pair: (u64, u64), change: impl FnOnce() -> bool) {
+        self.change(change, |log, site| log.store_pair_from(site, at.region(), at.offset(), pair));
+    }
+
+    /// Calls `change`, and then `record` if it returns true, as one step of the log.
+    #[inline]
+    #[track_caller]
+    fn change(&self, change: impl FnOnce() -> bool, record: impl FnOnce(&mut Log, &'static Location<'static>)) {
         let Some(recorder) = &self.0 else {
             change();
             return;
@@ -133,7 +131,7 @@ impl Observer {
         let site = Location::caller();
         recorder.locked(|log| {
             if change() {
-                log.store_pair_from(site, at.region(), at.offset(), pair);
+                record(log, site);
             }
         });
     }
